@@ -74,7 +74,7 @@ def load() -> None:
     files = [path for path in files if _is_valid(path)]
     if own_file and not Path(own_file).exists():
         _refused.append(
-            SettingsError(f"environment variable {_OWN_FILE}: expected a settings file, found none: {own_file}")
+            SettingsError(f"environment variable {_OWN_FILE}: expected an existing settings file, got {own_file!r}.")
         )
     elif own_file and _is_valid(Path(own_file)):
         files.append(Path(own_file))
@@ -103,7 +103,7 @@ def _is_valid(path: Path) -> bool:
         if path.exists():
             settings_in([path])
     except OSError as error:
-        _refused.append(SettingsError(f"{path}: cannot be read: {error.strerror}"))
+        _refused.append(SettingsError(f"{path}: cannot be read ({error.strerror})."))
     except SettingsError as error:
         _refused.append(error)
     else:

@@ -51,8 +51,8 @@ class Export(Stage, parameters=ExportSettings):
     def check(self) -> None:
         if (source := Records().source()) and not exporters_of(source.problem):
             raise SettingsError(
-                f"Export: expected a problem that an exporter takes models of, got {source.problem}. Any Keras loads "
-                "model.keras in the run's folder."
+                f"Export: expected a problem with an exporter, got {source.problem}. Load model.keras from the run's "
+                "folder with Keras instead."
             )
         super().check()
 
@@ -64,8 +64,7 @@ class Export(Stage, parameters=ExportSettings):
         for package in {exporter.package for exporter in exporters_of(Records().upstream()["problem"])} - {""}:
             if not find_spec(package):
                 raise SettingsError(
-                    f"Export: expected the package {package}, it is not installed. Install what export needs with: "
-                    "pip install '.[export]'"
+                    f"Export: the package {package} is not installed. Install it with: pip install '.[export]'"
                 )
         run = self.requires()
         # The records, to calibrate and to test each form.
@@ -85,7 +84,7 @@ class Export(Stage, parameters=ExportSettings):
         count = f"{self.facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
         for name, form in self.facts["forms"].items():
             print(
-                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
-                f"agrees with model.keras on {100 * form['agreement']:.2f} % of {count}"
+                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  test accuracy {100 * form['accuracy']:.2f}%  "
+                f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"
             )
         print(f"Export: {artifact}")

@@ -37,7 +37,7 @@ class Records(Stage, parameters=RecordsSettings):
     def make_settings(self) -> RecordsSettings:
         settings = super().make_settings()
         if settings.workers_share == "remote" and not Storage().remote:
-            refuse("Records", "workers_share", "root, as there is no [Storage] remote", settings.workers_share)
+            refuse("Records", "workers_share", "root, because [Storage] remote is empty", settings.workers_share)
         return settings
 
     def upstream(self) -> object:
@@ -67,7 +67,7 @@ class Records(Stage, parameters=RecordsSettings):
         is_of_files = requested.of_files and requested.origin != PLACEHOLDER
         is_under_root = is_of_files or (source and source.is_sequence)
         if self.workers_share == "remote" and is_under_root:
-            expected = "root, as the examples are files, or a text, that the source's artifact says all of"
+            expected = "root, because only this machine has the files of the dataset"
             refuse("Records", "workers_share", expected, self.workers_share)
         self.num_examples()
         if source:

@@ -115,7 +115,7 @@ def check_config_file() -> None:
     for section in parser.sections():
         if section not in known:
             hint = remedy(f"[{section}]") or closest(section, [*known])
-            raise SettingsError(f"config: no task or tool reads section [{section}].{hint}")
+            raise SettingsError(f"config: unknown section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
                 hint = remedy(f"--{section}-{name.replace('_', '-')}") or closest(name, [*known[section]])
@@ -149,8 +149,8 @@ def root_folder() -> Path:
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         raise StorageError(
-            f"{setting}: cannot be used ({reason}). Set [Storage] root to the path of a folder, a short one, "
-            "that this user may read and write."
+            f"{setting}: cannot be used ({reason}). Set [Storage] root to the path of a folder that you can read and "
+            "write."
         ) from None
     return root
 

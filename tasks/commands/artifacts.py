@@ -18,7 +18,7 @@ from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, differing
 from tasks.status import State, Status
 
-_NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
+_NOT_REMOVED = 'none removed. To remove them, run "make clean-stale YES=1".'
 
 
 @command(argument("--json", action="store_true", help="print a JSON object"))
@@ -30,8 +30,9 @@ def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         return 0
     width = max(map(len, states)) + 1
     for name, one in states.items():
-        reasons = [*([f"on the remote, {one.remote}"] if one.remote else []), *one.reasons]
-        print(f"{name:{width}} {one.state:10} {'; '.join(reasons)}".rstrip())
+        first, *others = [*([f"on the remote, {one.remote}"] if one.remote else []), *one.reasons] or [""]
+        print(f"{name:{width}} {one.state:10} {first}".rstrip())
+        print("".join(f"{'':{width + 12}}{reason}\n" for reason in others), end="")
     return 0
 
 
@@ -48,7 +49,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if arguments.remote:
         return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_known() for stage in stages):
-        raise SettingsError("Stale artifacts are not known before the source is. Run make pipeline.")
+        raise SettingsError('clean-stale: the source is not built yet. Run "make pipeline" first.')
     # It imports the schema of a run, which takes longer than the status.
     from tasks.schedule.retention import find_stale, remove
 
@@ -58,20 +59,20 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     sizes = {folder: used_bytes(folder) for folder in stale}
     for folder, size in sizes.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
-    removed = [folder for folder in stale if arguments.yes and remove(folder, "nothing needs it")]
+    removed = [folder for folder in stale if arguments.yes and remove(folder, "no longer needed")]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
-    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artifacts, {outcome}")
+    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {_counted(len(stale), 'artifact')}, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
-        print(f"{folder} stays: it contains files of yours. Take them out and remove it.")
+        print(f"Kept {folder}, because it contains your files. Move them elsewhere and remove the folder.")
     if waiting := sum(folder.is_dir() for folder in remote_cache.pending()):
-        print(f"{waiting} artifacts that wait to be pushed to the remote stay: make push.")
+        print(f'Kept {_counted(waiting, "artifact")} for the remote. To upload, run "make push".')
     if experiments:
         print(
-            f"Runs of other experiments stay: {', '.join(experiments)}. Remove their stale artifacts with: "
-            "make clean-stale EXPERIMENT=..."
+            f"Kept the runs of other experiments ({', '.join(experiments)}). "
+            'To list their stale artifacts, run "make clean-stale EXPERIMENT=<name>".'
         )
     if arguments.yes:
-        # Nobody is fetching: the root is ours.
+        # This process has the lock, so no download is running.
         discard(root / layout.FETCHING)
     return 0
 
@@ -85,7 +86,7 @@ def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         if state.is_fresh and stage.is_final():
             outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
         else:
-            outcome = f"not pushed, {'not final, or not made here' if state.is_fresh else state}"
+            outcome = f"not pushed ({'not final, or built elsewhere' if state.is_fresh else state})"
         print(f"{name}: {outcome}", flush=True)
     return 0
 
@@ -100,17 +101,17 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         if state.remote:
             artifact = stage.output()
             cache.get(stage.kind, artifact.expected, artifact.folder)
-            print(f"{name}: fetched, {artifact}", flush=True)
+            print(f"{name}: downloaded {artifact}", flush=True)
         elif state.is_fresh:
-            print(f"{name}: here already, {stage.output()}", flush=True)
+            print(f"{name}: already on this machine, {stage.output()}", flush=True)
         else:
-            print(f"{name}: not on the remote; here {state}", flush=True)
+            print(f"{name}: not on the remote ({state})", flush=True)
             is_missing = True
     return RemoteError.exit_code if is_missing else 0
 
 
 def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
-    """The stages by the names of their tasks, and by the settings in which several of one name differ."""
+    """Task name → stage. Stages of the same task get the settings that differ appended to the name."""
     named = {}
     for _, group in itertools.groupby(stages, key=lambda stage: stage.task_family):
         alike = list(group)
@@ -127,7 +128,7 @@ def _of_dated_reports() -> dict[str, Status]:
         reasons.append(str(reports[0].date))
     elif reports:
         missing = missing_between(reports)
-        reasons.append(f"{len(reports)} dates, {reports[0].date} to {reports[-1].date}, {missing} between them missing")
+        reasons.append(f"{len(reports)} dates from {reports[0].date} to {reports[-1].date}, {missing} missing")
     return {"Nightly": Status(State.DAMAGED if damage else State.FRESH, tuple(reasons))} if reasons else {}
 
 
@@ -139,18 +140,25 @@ def _clean_remote(*, is_removing: bool) -> int:
     for one in remove_garbage(remote) if is_removing else find_garbage(remote):
         print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
         count, total = count + 1, total + one.num_bytes
-    print(f"{total / 1e6:10.1f} MB in {count:,} objects that no manifest names, {outcome}")
+    print(f"{total / 1e6:10.1f} MB in {_counted(count, 'unreferenced object')}, {outcome}")
     if not Storage().remote.startswith("s3://"):
         return 0
     try:
         uploads = Uploads(Storage().remote, endpoint=Storage().remote_endpoint)
     except ModuleNotFoundError as error:
-        print(f"Uploads that were cut are not looked for: {error.name} is not installed; pip install '.[s3]'")
+        print(
+            f"Interrupted uploads not checked, because {error.name} is not installed. Install it with: "
+            "pip install '.[s3]'"
+        )
         return 0
     cut = list(uploads.old())
     for upload in cut:
-        print(f"{'upload':>13}  {upload.key}, begun {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
+        print(f"{'upload':>13}  {upload.key}, started {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
         if is_removing:
             uploads.abort(upload)
-    print(f"{len(cut):>10,} uploads that were cut, {outcome}")
+    print(f"{'':13}  {_counted(len(cut), 'interrupted upload')}, {outcome}")
     return 0
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

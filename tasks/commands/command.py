@@ -98,7 +98,7 @@ def run_folder(argument: str, run: str) -> Path:
     if len(matches) != 1:
         known = ", ".join(path.name for path in matches or runs) or "none"
         raise SettingsError(
-            f"{argument}: expected a run in {parent}, by its folder or the beginning of its name or fingerprint, got "
-            f"{run!r}; known: {known}"
+            f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder or the start of its name or "
+            f"fingerprint. Runs: {known}."
         )
     return matches[0]

@@ -50,8 +50,10 @@ def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         print(json.dumps({"checks": answers, "receipt": receipt}, indent=1))
     else:
         for name, (code, text) in results.items():
-            print(f"{'ok' if code == 0 else 'FAILS':6} {name:12} {text}")
-        print("".join(f"\n{name:36} {value}" for name, value in _flattened(receipt)))
+            print(f"{'ok' if code == 0 else 'FAILED':6} {name:12} {text}")
+        if receipt:
+            print("\nHardware receipt")
+        print("".join(f"{name:36} {value}\n" for name, value in _flattened(receipt)), end="")
     return next((code for code, _ in results.values() if code), 0)
 
 
@@ -63,10 +65,11 @@ def check_packages() -> str:
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             version = installed_version(requirement.name)
             if version is None or not requirement.specifier.contains(version, prereleases=True):
-                wrong.append(f"{requirement} is needed, {version or 'none'} is installed")
+                wrong.append(f"{requirement} is required, but {version or 'no version'} is installed")
     if wrong:
-        raise SettingsError(f"{'; '.join(wrong)}. Install the locked versions with: make clean setup")
-    return f"python and packages fit, tensorflow {installed_version('tensorflow')}, keras {installed_version('keras')}"
+        raise SettingsError(f'{". ".join(wrong)}. To install the locked versions, run "make clean setup".')
+    versions = f"TensorFlow {installed_version('tensorflow')}, Keras {installed_version('keras')}"
+    return f"all packages have the required versions, {versions}"
 
 
 def check_storage(stages: Sequence[Stage]) -> str:
@@ -76,14 +79,14 @@ def check_storage(stages: Sequence[Stage]) -> str:
     # The size of the records is not known before the source is.
     needed = sum(stage.bytes_needed() for stage in stages if stage.is_known())
     require_space(root, needed)
-    return f"{root}, {free_bytes(root) / 1e9:.1f} GB free, at least {needed / 1e9:.2f} GB needed"
+    return f"{root} is writable, {free_bytes(root) / 1e9:.1f} GB free, required: at least {needed / 1e9:.2f} GB"
 
 
 def check_remote() -> str:
     """Check that the remote answers, and that its conditional writes work."""
     remote = remote_cache.required().remote
     remote.objects.try_out()
-    return f"{remote.url} can be read and written"
+    return f"{remote.url} is readable and writable"
 
 
 def check_dataset() -> str:
@@ -91,7 +94,7 @@ def check_dataset() -> str:
     try:
         return in_child("pipeline.sources:availability", {"settings": Source().settings})
     except DatasetUnavailableError as error:
-        raise DatasetUnavailableError(f"{Source().dataset} is unavailable: {error}") from error
+        raise DatasetUnavailableError(f"{Source().dataset} is unavailable. {error}") from error
 
 
 def check_runner() -> str:
@@ -106,8 +109,8 @@ def check_device(train: Train, receipt: dict) -> str:
     how = {"backend": backend, "cpu_devices": train.replicas}
     result = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)
     receipt |= result["receipt"]
-    details = f"requested {train.device}, {verdict(receipt)}; {receipt['device_name']}"
-    return f"{receipt['effective_device']} ({details}), {result['precision']}"
+    device = f"{receipt['effective_device']} ({receipt['device_name']})"
+    return f"{device}, device {verdict(receipt)}, requested {train.device}, {result['precision']}"
 
 
 def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:

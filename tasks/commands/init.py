@@ -21,10 +21,10 @@ def init(parser: Parser, argv: Sequence[str]) -> int:
         try:
             with (project / name).open("wb" if is_forced else "xb") as file:
                 file.write(content)
-            print(f"wrote {name}")
+            print(f"Wrote {name}.")
         except FileExistsError:
-            print(f"kept {name}, which exists. Pass --force to overwrite it.")
+            print(f"Kept the existing {name}. Pass --force to overwrite it.")
         except OSError as error:
-            raise StorageError(f"{project / name}: cannot be written: {error.strerror}.") from error
-    print("Next: tensorcraft run --Source-dataset folder --Source-path <folder with a folder of images per label>")
+            raise StorageError(f"{project / name}: cannot be written ({error.strerror}).") from error
+    print("Next, run: tensorcraft run --Source-dataset folder --Source-path <folder with a folder of images per label>")
     return 0

@@ -47,9 +47,13 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}.{hint}"
         )
     if not (run / MODEL_NAME).is_file():
-        raise SettingsError(f"MODEL: {run} holds no {MODEL_NAME}: its status is {record.status!r}")
+        raise SettingsError(
+            f"MODEL: expected a finished run with {MODEL_NAME}, got {run} with the status {record.status!r}."
+        )
     if (asked := arguments.test_time_augmentation) and not problem_class(record.problem).can_augment:
-        raise SettingsError(f"--test-time-augmentation: expected a run of images, got {asked!r} for {units.files}")
+        raise SettingsError(
+            f"--test-time-augmentation: expected a run on images, got {asked!r} for {units.files}. Remove the flag."
+        )
     views = asked or record.test_time_augmentation
     manifest = _records_of(record.records_fingerprint)
     job = Job(
@@ -64,16 +68,19 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     places = {"path": files, "folder": output, "settings": Records().settings}
     found = in_child("pipeline.predict.job:predict", {"job": job, **places})
     if found["errors"]:
-        _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)
+        _logger.warning(
+            "%d of %d %s have no prediction. The column error of the result has the reasons.",
+            *(found["errors"], found["files"], units.files),
+        )
     if found["files"] and found["errors"] == found["files"]:
         raise SettingsError(
-            f"{units.files.upper()}: none of the {found['files']:,} files in {arguments.files} could be used; the "
-            f"reasons are in {output / 'predictions.csv'}"
+            f"{units.files.upper()}: expected {units.files}, got {found['files']:,} unusable files in "
+            f"{arguments.files}. The reasons are in {output / 'predictions.csv'}."
         )
     used = f"{found['files'] - found['errors']:,} of {found['files']:,} {units.files}"
     if views != NONE:
-        used += f", each seen {len(VIEWS[views])} times ({views})"
-    print(f"{used}: {output / 'predictions.parquet'}, {output / 'predictions.csv'}")
+        used += f", with the mean of {len(VIEWS[views])} views ({views}),"
+    print(f"Predicted {used} to {output / 'predictions.parquet'} and {output / 'predictions.csv'}.")
     return 0
 
 
@@ -84,6 +91,6 @@ def _records_of(fingerprint: str) -> dict:
         if manifest["fingerprint"] == fingerprint:
             return manifest
     raise SettingsError(
-        f"MODEL: the records {fingerprint[:12]} it was trained on, which say how its examples were made, are not in "
-        f"{place}. Rebuild them with the settings of that run (make pipeline)."
+        f"MODEL: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the settings "
+        'of that run and "make pipeline".'
     )

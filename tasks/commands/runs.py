@@ -62,7 +62,7 @@ def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int
     folders = [folder for folder, _ in report.whole_runs()]
     table = format_experiments(build_report(folders, current=[], published=published_rows()))
     if not table:
-        raise SettingsError(f"{root_folder()}: expected runs that have finished, found none: run make pipeline")
+        raise SettingsError(f'{root_folder()}: expected finished runs, found none. Run "make pipeline" first.')
     print(table, end="")
     return 0
 
@@ -78,7 +78,7 @@ def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int
 def tensorboard(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Start TensorBoard with all runs, on this machine only."""
     runs = root_folder() / Train.kind
-    print(f"tensorboard: {runs}{'' if runs.is_dir() else ', which holds no run yet'}", flush=True)
+    print(f"TensorBoard shows {runs}{'' if runs.is_dir() else ', which has no runs yet'}.", flush=True)
     flags = {"logdir": runs, "host": "127.0.0.1", "port": arguments.port, "load_fast": arguments.load_fast}
     program = [sys.executable, "-m", "tensorboard.main", *(f"--{name}={value}" for name, value in flags.items())]
     os.execv(program[0], program)

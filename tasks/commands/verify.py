@@ -40,8 +40,8 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if not folders:
         # A mistaken root must not pass for a valid one.
         raise SettingsError(
-            f"{root}: expected artifacts to verify, found none. Name the storage root with --Storage-root, or make "
-            "some with: make pipeline"
+            f"{root}: expected artifacts, found none. Pass the storage root with --Storage-root, or run "
+            '"make pipeline".'
         )
     states, read_bytes = [], 0
     for folder in folders:
@@ -59,8 +59,8 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         print(f"{state:8} {details}")
     valid, damaged, closed = map(states.count, ("valid", "damaged", "unreadable"))
     print(
-        f"{len(states)} artifacts under {root}: {valid} valid, {read_bytes:,} bytes read; {damaged} damaged, "
-        f"{closed} unreadable"
+        f"{len(states)} artifacts in {root}, {valid} valid, {damaged} damaged, {closed} unreadable, "
+        f"{read_bytes:,} bytes read"
     )
     return DamagedArtifactError.exit_code if damaged else UnreadableArtifactError.exit_code if closed else 0
 
@@ -72,7 +72,7 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
 
     train, before = Train(), None
     if train.processes > 1:
-        refuse("Train", "processes", "1, to train a run again", train.processes)
+        refuse("Train", "processes", "1 for verify-determinism", train.processes)
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     if not train.complete():
         for stage in from_below(train):
@@ -98,11 +98,12 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     if not result.is_identical:
         others = ", ".join(f"{one.weights_sha256} on {one.hostname}" for one in result.again)
         raise GateError(
-            f"{run.name}: trained again it ended with other weights, sha256 {result.first.weights_sha256} on "
-            f"{result.first.hostname}, then {others}. [Train] deterministic = true asks for kernels that do not differ."
+            f"{run.name}: the weights differ between trainings. The first has sha256 {result.first.weights_sha256} on "
+            f"{result.first.hostname}, the others have {others}. To use deterministic kernels, set [Train] "
+            "deterministic = true."
         )
     sha256 = result.first.weights_sha256
-    print(f"{run.name} is bit-identical, weights sha256 {sha256} each time: {determinism_path(run)}")
+    print(f"{run.name} is bit-identical in each training, weights sha256 {sha256}. Result: {determinism_path(run)}")
     return 0
 
 

@@ -51,7 +51,9 @@ def require_scheduler(argv: Sequence[str]) -> None:
         try:
             settings = luigi.interface.core()
         except ValueError as error:
-            raise SettingsError(f"[core]: {error}. SCHEDULER_PORT is expected to be a number, as 8082.") from error
+            raise SettingsError(
+                f"[core]: invalid value ({error}). Set SCHEDULER_PORT to a number such as 8082."
+            ) from error
     url = settings.scheduler_url or f"http://{settings.scheduler_host}:{settings.scheduler_port}"
     # A local scheduler is inside the process.
     if settings.local_scheduler or url.startswith("http+unix:"):
@@ -62,8 +64,7 @@ def require_scheduler(argv: Sequence[str]) -> None:
         answer.json()["response"]
     except (requests.RequestException, ValueError, LookupError, TypeError) as error:
         raise SchedulerUnavailableError(
-            f"{url}: expected Luigi's central scheduler, it does not answer ({type(error).__name__}). "
-            f"{SCHEDULER_REMEDY}"
+            f"{url}: Luigi's central scheduler does not respond ({type(error).__name__}). {SCHEDULER_REMEDY}"
         ) from error
 
 
@@ -77,13 +78,13 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     """
     words, flags = words_and_flags(argv)
     if words[1:]:
-        raise SettingsError(f"command line: expected a flag before {words[1]!r}, as in --Train-epochs 1. {_HELP}")
+        raise SettingsError(f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {_HELP}")
     if words and words[0] not in Register.task_names():
         hint = closest(words[0], _TASKS)
         raise SettingsError(f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{hint}")
     # Luigi shows its help without a task.
     if not words and not flags.keys() & {"--help", "--help-all"}:
-        raise SettingsError("command line: expected a task, as in: tensorcraft run Report.")
+        raise SettingsError('command line: expected a task, got none. Run "tensorcraft run Report".')
     known = _known_flags(words[0] if words else "")
     for flag, value in flags.items():
         if flag not in known:
@@ -98,7 +99,7 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             raise
         # Luigi's parameters raise various exceptions.
         except Exception as error:
-            raise SettingsError(f"command line: {flag}: cannot be {value!r}: {error}.") from error
+            raise SettingsError(f"command line: invalid value {value!r} for {flag} ({error}).") from error
 
 
 def names_task(argv: Sequence[str]) -> bool:

@@ -50,7 +50,7 @@ def read_dated_report(folder: Path) -> DatedReport:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedArtifactError(
-            f"{folder / MANIFEST_NAME}: not the manifest of a dated report ({error!r})"
+            f"{folder / MANIFEST_NAME}: expected the manifest of a dated report, got {error!r}."
         ) from None
 
 

@@ -38,7 +38,7 @@ class Nightly(luigi.Task):
         self.report = Report()
         self.folder = history_folder() / self.date.isoformat()
         if (processes := max((run.settings.processes for run in self.report.below), default=1)) > 1:
-            refuse("Train", "processes", "1 for Nightly: the other processes have no schedule", processes)
+            refuse("Train", "processes", "1 for scheduled runs", processes)
         self._is_judged = False
 
     @classmethod
@@ -62,7 +62,7 @@ class Nightly(luigi.Task):
             thresholds, kept = self.report.thresholds(), read_dated_report(self.folder)
             if self._is_judged or not thresholds or kept.thresholds == thresholds:
                 return True
-            _logger.info("%s: has its report, which another gate passed: it is judged again", self)
+            _logger.info("%s: checking the report again, because the thresholds changed.", self)
         except DamagedArtifactError as error:
             if self.folder.exists():
                 _logger.warning("%s: %s", self, error)
@@ -82,12 +82,12 @@ class Nightly(luigi.Task):
             kept = read_dated_report(self.folder)
             self._is_judged = True
             if self.date < today() and kept.runs != tuple(self.report.current()):
-                _logger.info("%s: keeps its report, which is about other runs; those of today passed the gate", self)
+                _logger.info("%s: keeping the report of that date. The current runs reach the thresholds.", self)
                 return
         report = root_folder() / Report.kind
         kept = publish_dated_report(history_folder(), self.date, report, thresholds=self.report.thresholds())
         if kept.made_on > self.date + timedelta(days=1):
-            _logger.info("%s: backfilled with what there is on %s", self, kept.made_on)
+            _logger.info("%s: backfilled on %s with the current runs.", self, kept.made_on)
         print(f"Report of {self.date}: {self.folder / 'report.html'}")
 
     def __str__(self) -> str:
@@ -98,7 +98,8 @@ class Nightly(luigi.Task):
 def say_nothing_to_do(nightly: Nightly) -> None:
     """Luigi found that there is nothing to do for the date."""
     past = _is_past(nightly.date)
-    _logger.info("%s: %s", nightly, "before [Storage] keep_days, needs no report" if past else "has its report")
+    reason = "older than [Storage] keep_days" if past else "the report exists"
+    _logger.info("%s: nothing to do, %s.", nightly, reason)
 
 
 def _is_past(day: date) -> bool:

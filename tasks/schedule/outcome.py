@@ -74,7 +74,7 @@ def read_outcome(path: Path) -> Outcome | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _logger.warning("%s cannot be read (%r). The outcome of this run replaces it.", path, error)
+        _logger.warning("%s cannot be read (%r). This run replaces the file.", path, error)
         return None
     return outcome
 

@@ -124,7 +124,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     runs = [artifact for artifact in artifacts if artifact.kind == layout.RUNS and artifact.folder in roots]
     marked = mark(artifacts, roots | _exports_of(runs, artifacts))
     going = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
-    gone = [remove(folder, beyond.get(folder, "no run that is kept needs it")) for folder in going]
+    gone = [remove(folder, beyond.get(folder, "not needed by the remaining runs")) for folder in going]
     return any(gone)
 
 
@@ -136,7 +136,7 @@ def read_runs(artifacts: Sequence[Artifact]) -> list[Run]:
             try:
                 runs.append(_run(artifact, artifact.record))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-                _logger.warning("%s: kept, and left out of retention: %r", artifact.folder / RECORD_NAME, error)
+                _logger.warning("%s: kept, because its record is invalid (%r).", artifact.folder / RECORD_NAME, error)
     return runs
 
 
@@ -171,7 +171,7 @@ def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now
         beyond[f"older than {keep_days} days"] = old
     if keep_runs:
         more = {folder for row in rows.values() for folder in row[keep_runs:]}
-        beyond[f"there are {keep_runs} newer ones like it"] = more
+        beyond[f"{keep_runs} newer runs have the same settings"] = more
     going = set.intersection(*beyond.values()) - held if beyond else set()
     return dict.fromkeys(sorted(going), ", ".join(beyond))
 
@@ -186,7 +186,7 @@ def remove(folder: Path, reason: str) -> bool:
     """Remove an artifact, and the result of training it again. Return whether it is gone."""
     size = used_bytes(folder)
     if is_gone := remove_artifact(folder):
-        _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)
+        _logger.info("Removed %s (%.1f MB, %s).", folder.relative_to(root_folder()), size / 1e6, reason)
         if folder.parent.name == layout.RUNS:
             determinism_path(folder).unlink(missing_ok=True)
     return is_gone

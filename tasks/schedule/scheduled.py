@@ -66,7 +66,7 @@ def report_killed(argv: Sequence[str]) -> int:
         outcome, path = outcome_from_systemd(os.environ), outcome_path()
         previous = read_outcome(path) if path else None
         if previous and previous.invocation == outcome.invocation:
-            _logger.info("%s: already reported", outcome.task)
+            _logger.info("%s: already reported.", outcome.task)
         else:
             _record(outcome)
     return 0
@@ -120,7 +120,7 @@ def message(outcome: Outcome) -> dict[str, object]:
         where = f" in {outcome.stage}" if outcome.stage else ""
         text = f"failed{where} with exit code {outcome.exit_code}: {outcome.reason}"
     else:
-        text = f"works again, after failing since {outcome.failing_since}"
+        text = f"succeeded, after failures since {outcome.failing_since}"
     return {
         "text": f"{outcome.task} on {host}: {text}",
         "event": "failure" if outcome.exit_code else "recovery",
@@ -137,7 +137,7 @@ def send(address: str, content: Mapping[str, object]) -> bool:
     try:
         is_accepted = (_post if address.startswith("http") else _send_by_apprise)(address, content)
     except ValueError as error:
-        _logger.warning("[Notify] webhook_url is no address that can be asked: %s", type(error).__name__)
+        _logger.warning("[Notify] webhook_url is not a valid address (%s).", type(error).__name__)
         is_accepted = False
     if not is_accepted:
         _logger.warning("The notification was not accepted. The next run sends it again.")
@@ -155,10 +155,10 @@ def _post(address: str, content: Mapping[str, object]) -> bool:
         if isinstance(error, ValueError):
             # The address itself is wrong, so another attempt fails too.
             raise
-        _logger.warning("The webhook did not answer: %s", type(error).__name__)
+        _logger.warning("The webhook did not respond (%s).", type(error).__name__)
         return False
     if answer.status_code >= 300:
-        _logger.warning("The webhook answered with status %d.", answer.status_code)
+        _logger.warning("The webhook responded with status %d.", answer.status_code)
     return answer.status_code < 300
 
 
@@ -166,7 +166,7 @@ def _send_by_apprise(address: str, content: Mapping[str, object]) -> bool:
     try:
         import apprise
     except ModuleNotFoundError:
-        _logger.warning("The package apprise is not installed. pip install '.[notify]'")
+        _logger.warning("The package apprise is not installed. Install it with: pip install '.[notify]'")
         return False
     channel = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
     logger = logging.getLogger("apprise")
@@ -175,7 +175,7 @@ def _send_by_apprise(address: str, content: Mapping[str, object]) -> bool:
     is_known = channel.add(address)
     logger.setLevel(logging.WARNING)
     if not is_known:
-        _logger.warning("Apprise does not know this kind of address, or it is incomplete.")
+        _logger.warning("[Notify] webhook_url is incomplete, or apprise does not support this kind of address.")
     return is_known and _retrying(channel.notify)(title=content["text"], body=_as_text(content))
 
 

@@ -32,7 +32,7 @@ def test_verify_reads_every_artifact(luigi):
     assert [line.split()[0] for line in artifacts] == ["valid"] * 4
     manifests = [json.loads(path.read_text()) for path in luigi.root.glob("**/manifest.json")]
     read = sum(entry["bytes"] for manifest in manifests for entry in manifest["files"])
-    assert summary == f"4 artifacts under {luigi.root}: 4 valid, {read:,} bytes read; 0 damaged, 0 unreadable"
+    assert summary == f"4 artifacts in {luigi.root}, 4 valid, 0 damaged, 0 unreadable, {read:,} bytes read"
 
 
 def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
@@ -47,13 +47,13 @@ def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
     assert done.returncode == 4, done.stderr
     damaged = [line for line in done.stdout.splitlines() if line.startswith("damaged")]
     assert [str(luigi.root) in line for line in damaged] == [True, True]
-    assert f"under {luigi.root}: 2 valid" in done.stdout
+    assert f"in {luigi.root}, 2 valid" in done.stdout
 
 
 def test_verify_of_a_root_without_artifacts_is_an_error(luigi, tmp_path):
     done = luigi.command("verify", "--Storage-root", str(tmp_path / "nothing"))
     assert done.returncode == 2
-    assert f"{tmp_path / 'nothing'}: expected artifacts to verify, found none" in done.stderr
+    assert f"{tmp_path / 'nothing'}: expected artifacts, found none" in done.stderr
 
 
 def test_verify_names_each_artifact_that_has_no_manifest(luigi):
@@ -71,7 +71,7 @@ def test_verify_names_each_artifact_that_has_no_manifest(luigi):
     assert done.returncode == 4, done.stderr
     *artifacts, summary = done.stdout.splitlines()
     assert sorted(line.split(":")[0] for line in artifacts) == [f"damaged  {path}" for path in manifests]
-    assert "0 valid, 0 bytes read; 6 damaged, 0 unreadable" in summary
+    assert "0 valid, 6 damaged, 0 unreadable, 0 bytes read" in summary
 
 
 def test_verify_reads_no_kept_folder(luigi):
@@ -82,7 +82,7 @@ def test_verify_reads_no_kept_folder(luigi):
         (damaged.parent / "manifest.json").write_text("{}")
     done = luigi.command("verify")
     assert done.returncode == 0, done.stdout
-    assert "4 artifacts under" in done.stdout
+    assert "4 artifacts in" in done.stdout
 
 
 def test_verify_misses_a_run_that_the_report_shows(luigi):
@@ -141,7 +141,7 @@ WRONG = {
     ("--Train-device", "cuda"): "[Train] device: expected one of auto, cpu, gpu, tpu, got 'cuda'. Did you mean 'gpu'?",
     ("--Train-epoch", "3"): "unrecognized argument --Train-epoch. Did you mean '--Train-epochs'?",
     ("--Train-batch-size", "3"): "unrecognized argument --Train-batch-size. Did you mean '--Train-global-batch-size'?",
-    ("[cpu,gpu]",): "expected a flag before '[cpu,gpu]'",
+    ("[cpu,gpu]",): "expected a flag such as --Train-epochs before '[cpu,gpu]'",
 }
 
 
@@ -234,9 +234,9 @@ def test_run_is_the_default_and_takes_a_task_and_luigis_flags(first_run):
     ("arguments", "expected"),
     [
         (["Reprt"], "expected a task of Source, Records, Train, Report, Nightly, Export, got 'Reprt'"),
-        (["Nightly", "--date", "2026-13-01"], "--date: cannot be '2026-13-01'"),
-        (["RangeDaily", "--of", "Nightly", "--start", "today"], "--start: cannot be 'today'"),
-        (["Report", "--workers", "two"], "--workers: cannot be 'two'"),
+        (["Nightly", "--date", "2026-13-01"], "invalid value '2026-13-01' for --date"),
+        (["RangeDaily", "--of", "Nightly", "--start", "today"], "invalid value 'today' for --start"),
+        (["Report", "--workers", "two"], "invalid value 'two' for --workers"),
     ],
 )
 def test_a_task_or_value_that_cannot_be_ends_with_2_and_one_line(first_run, arguments, expected):
@@ -258,7 +258,7 @@ def test_a_settings_file_that_is_not_there_ends_with_2_before_any_work(first_run
     done = first_run.here("tasks", "Report", LUIGI_CONFIG_PATH="/no/such.ini")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2
-    assert "environment variable LUIGI_CONFIG_PATH: expected a settings file, found none: /no/such.ini" in line
+    assert "environment variable LUIGI_CONFIG_PATH: expected an existing settings file, got '/no/such.ini'" in line
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("0,1", (0, 1)), ("[0, 1]", (0, 1)), ("7", (7,)), ("[]", ())])
@@ -352,7 +352,7 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
     dry = luigi.command("clean-stale", *FAST)
     assert dry.returncode == 0, dry.stderr
-    assert "in 2 artifacts, none removed: make clean-stale YES=1 removes them" in dry.stdout
+    assert 'in 2 artifacts, none removed. To remove them, run "make clean-stale YES=1".' in dry.stdout
     assert export.is_dir()
     assert tuning.is_dir()
     done = luigi.command("clean-stale", "--yes", *FAST)
@@ -376,7 +376,7 @@ def test_what_waits_to_be_pushed_stays(luigi):
     done = luigi.command("clean-stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert done.returncode == 0, done.stderr
     assert run.is_dir()
-    assert "1 artifacts that wait to be pushed to the remote stay: make push." in done.stdout
+    assert 'Kept 1 artifact for the remote. To upload, run "make push".' in done.stdout
 
 
 def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
@@ -386,7 +386,7 @@ def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
     (kept / "manifest.json").write_text("{}")
     done = luigi.command("clean-stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
-    assert f"{kept} stays: it contains files of yours." in done.stdout
+    assert f"Kept {kept}, because it contains your files." in done.stdout
     assert (kept / "notes.txt").is_file()
 
 
@@ -398,7 +398,7 @@ def test_clean_stale_lists_where_several_processes_train(luigi):
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
     done = luigi.command("clean-stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
-    assert "Run make pipeline" in done.stderr
+    assert 'Run "make pipeline" first' in done.stderr
     assert len(luigi.artifacts("runs")) == 1
 
 
@@ -434,7 +434,7 @@ def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path
     arguments += ["--Train-tpu-address", "grpc://127.0.0.1:9"]
     done = luigi.command("doctor", *arguments)
     assert done.returncode == 3, done.stdout
-    lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("FAILS")}
+    lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("FAILED")}
     assert set(lines) == {"dataset", "runner", "device"}
     assert "tfds_data_dir" in lines["dataset"]
     assert "flink_job_server_jar" in lines["runner"]
@@ -447,5 +447,7 @@ def test_a_package_of_a_wrong_version_is_named(monkeypatch):
     from tasks.commands import doctor
 
     monkeypatch.setattr(doctor, "installed_version", lambda name: "1.0" if name == "keras" else None)
-    with pytest.raises(SettingsError, match=r"keras>=3.* is needed, 1.0 is installed.*luigi.*none is installed"):
+    with pytest.raises(
+        SettingsError, match=r"keras>=3.* is required, but 1.0 is installed.*luigi.*no version is installed"
+    ):
         doctor.check_packages()

@@ -210,7 +210,7 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
     done = first_run.command("predict", run, str(images), "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert "152 images" in done.stdout
-    assert "1 of 152 images could not be used" in done.stderr
+    assert "1 of 152 images have no prediction" in done.stderr
     assert "seen" not in done.stdout
     plain = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
     labels = plain["label"].to_pylist()

@@ -126,7 +126,9 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
         done = luigi(*FAST, TENSORCRAFT_SCHEDULER_PORT=str(port))
         assert done.returncode == 10
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"ERROR SchedulerUnavailableError: http://127.0.0.1:{port}: expected Luigi's central")
+        assert line.startswith(
+            f"ERROR SchedulerUnavailableError: http://127.0.0.1:{port}: Luigi's central scheduler does not respond"
+        )
         assert line.endswith('Start it with "make scheduler", or pass SCHEDULER=local to run without it.')
     done = luigi(*FAST, "--Storage-log-format", "json", TENSORCRAFT_SCHEDULER_PORT="9")
     (line,) = done.stderr.splitlines()
@@ -151,7 +153,7 @@ def test_a_scheduler_that_goes_away_later_is_told_of_without_a_traceback(first_r
 def test_a_port_that_is_no_number_is_refused(first_run):
     done = first_run(*FAST, TENSORCRAFT_SCHEDULER="central", TENSORCRAFT_SCHEDULER_PORT="eighty")
     assert done.returncode == 2
-    assert "SCHEDULER_PORT is expected to be a number" in done.stderr
+    assert "Set SCHEDULER_PORT to a number" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -239,7 +239,7 @@ def test_what_was_asked_for_anew_while_the_store_was_gone_stays_too(office, stor
     assert run(office, "--Force-stage", "Train").returncode == 0
     anew = files_of(run_of(office))
     office.write_config(store.settings(url))
-    assert "the one made here stays here" in run(office).stderr
+    assert "Keeping the local copy" in run(office).stderr
     assert files_of(run_of(office)) == anew
     assert not list((office.root / ".unpushed").glob("*/*"))
 

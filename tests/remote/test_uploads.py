@@ -48,7 +48,7 @@ def test_clean_stale_lists_them_and_removes_them_with_yes(store, url, cut, first
         done = first_run.command("clean-stale", "--remote", *yes, *remote, *FAST)
         assert done.returncode == 0, done.stderr
         assert cut in done.stdout
-        assert ("none removed: make clean-stale YES=1" in done.stdout) == left
+        assert ("none removed" in done.stdout) == left
         found = client.list_multipart_uploads(Bucket=url.removeprefix("s3://").partition("/")[0]).get("Uploads", [])
         assert (cut in [upload["Key"] for upload in found]) == left
 

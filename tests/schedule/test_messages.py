@@ -42,7 +42,7 @@ def test_a_message_says_stage_reason_code_log_and_report():
     assert (message["stage"], message["exit_code"], message["log"]) == ("Train", 8, ["one", "two"])
     assert message["report"] == "/data/report/report.html"
     assert example(0)["text"] == (
-        "Nightly 2026-11-20 on here: works again, after failing since 2026-11-19T02:00:00+00:00"
+        "Nightly 2026-11-20 on here: succeeded, after failures since 2026-11-19T02:00:00+00:00"
     )
 
 
@@ -73,17 +73,17 @@ def test_a_server_does_not_forward_the_message(webhook):
 @pytest.mark.parametrize(
     ("address", "warning"),
     [
-        ("http://127.0.0.1:9/services/SECRET", "did not answer: ConnectionError"),
-        ("http://a b/SECRET", "[Notify] webhook_url is no address that can be asked: InvalidURL"),
-        ("httpx://a/SECRET", "[Notify] webhook_url is no address that can be asked: InvalidSchema"),
-        ("slack://SECRET", "Apprise does not know this kind of address"),
-        ("slak://a/b/SECRET", "Apprise does not know this kind of address"),
+        ("http://127.0.0.1:9/services/SECRET", "did not respond (ConnectionError)"),
+        ("http://a b/SECRET", "[Notify] webhook_url is not a valid address (InvalidURL)"),
+        ("httpx://a/SECRET", "[Notify] webhook_url is not a valid address (InvalidSchema)"),
+        ("slack://SECRET", "apprise does not support this kind of address"),
+        ("slak://a/b/SECRET", "apprise does not support this kind of address"),
     ],
 )
 def test_a_server_that_is_not_there_is_logged_without_its_address(caplog, address, warning):
     caplog.set_level("DEBUG", logger="tasks")
     assert not scheduled.send(address, example())
-    assert caplog.text.count(warning) == (6 if "did not answer" in warning else 1)
+    assert caplog.text.count(warning) == (6 if "did not respond" in warning else 1)
     assert "The notification was not accepted" in caplog.text
     assert "SECRET" not in caplog.text
 

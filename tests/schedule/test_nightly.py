@@ -152,10 +152,10 @@ def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
     for name in ("report.html", "report.md", "report.json"):
         assert (folder / name).read_bytes() == (luigi.root / "report" / name).read_bytes()
     assert luigi.artifacts("runs") == runs, "its inputs are those of the run there was"
-    assert f"backfilled with what there is on {TODAY}" in done.stderr
+    assert f"backfilled on {TODAY} with the current runs" in done.stderr
     again = nightly(luigi, "--date", days_ago(3))
     assert again.returncode == 0
-    assert f"Nightly {days_ago(3)}: has its report" in again.stderr
+    assert f"Nightly {days_ago(3)}: nothing to do, the report exists" in again.stderr
 
 
 @pytest.mark.slow
@@ -167,11 +167,13 @@ def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(lu
     for _ in range(2):
         strict = nightly(other, *date, "--Report-min-test-accuracy", "1.0")
         assert strict.returncode == 9, strict.stderr
-        assert "it is judged again" in strict.stderr
+        assert "checking the report again" in strict.stderr
         assert "ERROR GateError: " in strict.stderr
     passed = [nightly(other, *date, "--Report-min-test-accuracy", "0.01") for _ in range(2)]
     assert [done.returncode for done in passed] == [0, 0], passed[0].stderr
-    assert [f"{TODAY}: has its report\n" in done.stderr for done in passed] == [False, True], "judged once"
+    assert [f"{TODAY}: nothing to do, the report exists.\n" in done.stderr for done in passed] == [False, True], (
+        "judged once"
+    )
     assert read_dated_report(other.root / "report" / "history" / TODAY.isoformat()).thresholds == {
         "min_test_accuracy": 0.01
     }

@@ -148,7 +148,7 @@ def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run
     runs = runs_under(tmp_path)
     assert [found.folder.name for found in runs] == ["valid"]
     assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
-    assert "naive/run.json: kept, and left out of retention: " in caplog.text
+    assert "naive/run.json: kept, because its record is invalid (" in caplog.text
     assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
 
 

@@ -213,7 +213,7 @@ def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
     assert "failed in Source with exit code 3" in failure["Subject"]
     (text,) = failure.iter_parts()
     assert "exit_code: 3" in text.get_content()
-    assert "works again" in recovery["Subject"]
+    assert "succeeded" in recovery["Subject"]
     assert webhook.secret not in text.get_content()
 
 

@@ -169,11 +169,11 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
     # What another's settings left is not this one's to remove.
     clean = other.command("clean-stale", "--yes", *labeled)
     assert clean.returncode == 0, clean.stderr
-    assert "Runs of other experiments stay: cifar10" in clean.stdout
+    assert "Kept the runs of other experiments (cifar10)" in clean.stdout
     assert len(other.artifacts("runs")) == 2
     # The other way round; its own that is not reached goes.
     clean = other.command("clean-stale", "--yes", *FAST, "--Train-seed", "5")
-    assert "Runs of other experiments stay: second" in clean.stdout
+    assert "Kept the runs of other experiments (second)" in clean.stdout
     assert mine not in other.artifacts("runs")
     assert len(other.artifacts("runs")) == 1
 
@@ -201,7 +201,7 @@ def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
     assert len(records) == 3
     clean = other.command("clean-stale", *FAST)
     assert "0 artifacts" in clean.stdout
-    assert "Runs of other experiments stay: second" in clean.stdout
+    assert "Kept the runs of other experiments (second)" in clean.stdout
     # Of this experiment's runs the oldest goes, a run of another one stays.
     plant(other, mine, name="old", finished_at="2026-01-01T00:00:00+00:00")
     plant(other, mine, name="old-third", finished_at="2026-01-01T00:00:00+00:00", experiment="third")
@@ -239,7 +239,7 @@ def test_each_experiment_has_dated_reports_of_its_own(luigi, tmp_path):
     for _ in range(2):
         done = nightly(other, "--date", TODAY, "--Experiment-name", "mine")
         assert done.returncode == 0, done.stderr
-    assert "has its report" in done.stderr
+    assert "the report exists" in done.stderr
     history = other.root / "report" / "history"
     assert (history / TODAY / "report.html").is_file()
     assert (history / "mine" / TODAY / "report.html").is_file()

@@ -48,7 +48,7 @@ def test_a_text_is_trained_on_and_reported(text):
 
     export = text.here("tasks", "Export", *FAST)
     assert export.returncode == 2
-    assert "Export: expected a problem that an exporter takes models of, got next_token" in export.stderr
+    assert "Export: expected a problem with an exporter, got next_token" in export.stderr
     (name,) = text.artifacts("runs")
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
     predicted = text.command("predict", name, str(source), "--output", str(output))

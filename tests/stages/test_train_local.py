@@ -130,7 +130,7 @@ def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, 
     ("command", "named"),
     [
         (["Report", "--workers", "2"], "[core] workers: expected 1 where several processes train"),
-        (["Nightly", "--date", "2026-11-01"], "[Train] processes: expected 1 for Nightly"),
+        (["Nightly", "--date", "2026-11-01"], "[Train] processes: expected 1 for scheduled runs"),
     ],
 )
 def test_what_several_processes_cannot_have_is_refused_before_any_work(tmp_path, tiny_tfds, command, named):
