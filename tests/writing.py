@@ -23,7 +23,7 @@ from typing import NamedTuple
 PROJECT = Path(__file__).resolve().parent.parent
 # Terms that the project replaces. Common words with another meaning are matched with their context.
 _TERMS = (
-    r"(?<![./])(?<!neural )(?<!no )(?<!without a )(?<!over the )\bnetworks?\b(?! (?:file|share|error|connection))",
+    r"(?<![./])(?<!neural )(?<!no )(?<!without a )\bnetworks?\b(?! (?:file|share|error|connection|failure))",
     r"\b(?:learning|classification|prediction|vision|image|text) tasks?\b|\bval_(?:accuracy|loss)\b",
     r"\bthings?\b|\bartefacts?\b|\bwhat was made\b|\bgone\b|\bpending\b(?! notification)|\banew\b",
     r"\b(?:made|mak(?:e|es|ing)|train(?:s|ed|ing)?)(?: \w+){0,3} (?:again|anew)\b",
@@ -228,7 +228,10 @@ def _joined(node: ast.AST) -> tuple[str, list[ast.AST]]:
 
 
 def help_output() -> Iterator[Text]:
-    """The output of ``--help`` and of ``<command> --help``. Repeated lines count once."""
+    """The output of ``make help``, ``--help`` and ``<command> --help``. Repeated lines count once."""
+    for number, line in enumerate((PROJECT / "Makefile").read_text().splitlines(), 1):
+        if target := re.match(r"[a-z-]+:.*## (.*)", line):
+            yield Text("Makefile", number, target[1])
     code = """
 import contextlib
 from tasks.cli import COMMANDS, dispatch

@@ -62,7 +62,9 @@ def _are_flags(options: str) -> bool:
 class SourceSettings(StageSettings, section="Source"):
     """The dataset."""
 
-    dataset: Annotated[str, Rule("a TensorFlow Datasets name such as cifar10 or mnist", _dataset_problem)] = SHIPPED
+    dataset: Annotated[
+        str, Rule("a TensorFlow Datasets name such as cifar10, or one of folder, table, text", _dataset_problem)
+    ] = SHIPPED
     """Name of a TensorFlow Datasets dataset, or the format of your own data at `path`. See docs/how-to/own-data.md.
     - `folder` is a folder of images, as `<path>/<label>/<image>` or
       `<path>/{train,test,validation}/<label>/<image>`.

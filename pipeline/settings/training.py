@@ -142,12 +142,10 @@ class TrainSettings(StageSettings, section="Train"):
     """The model, its training and the hardware."""
 
     model: Annotated[str, registered(MODELS, "my_package.networks:build")] = "baseline_cnn"
-    """Model to train. docs/reference/settings.md#models lists the models. A function in user code must be importable
-    from the working directory, the folder of `config.ini` or the installed packages. Its code is part of the run's
-    identity."""
+    """Model to train (docs/reference/settings.md#models). A function in user code must be importable from the working
+    directory, the folder of `config.ini` or the installed packages. Its code is part of the run's identity."""
     training_recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
-    """Optimizer, learning rate schedule and label smoothing. docs/reference/settings.md#training-recipes lists the
-    training recipes."""
+    """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes)."""
     # The content of the weights is part of the identity, their place is not.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
     """Initial weights. Pass the name or path of a run's folder, or a `.keras` or `.safetensors` file. A relative path
@@ -161,12 +159,13 @@ class TrainSettings(StageSettings, section="Train"):
     global_batch_size: Annotated[int, integer(1, 1_000_000)] = 128
     """Number of examples per step. The replicas share them equally."""
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
-    """How the learning rate scales with the batch size. The reference is the batch size of the training recipe, 2,000
-    for `muon` and 128 for all others."""
+    """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that
+    of the training recipe, and `sqrt` by the square root of this ratio. The batch size of the recipe is 2,000 for
+    `muon` and 128 for the others."""
     augment: Annotated[str, Rule("names of operations, each with at most one number", _augment_problem, spelled)] = ""
-    """Random augmentation of the train images, such as `flip, crop:4, cutout:8`.
-    docs/reference/settings.md#augmentation lists the operations. It depends only on the seed, the epoch and the
-    position in the records. Empty means none."""
+    """Random augmentation of the train images, such as `flip, crop:4, cutout:8`
+    (docs/reference/settings.md#augmentation). It depends only on the seed, the epoch and the position in the records.
+    Empty means none."""
     keep: Annotated[str, one_of("last", "best")] = "last"
     """Which weights to keep. `last` keeps those of the last epoch. `best` keeps the first epoch with the highest
     validation accuracy, or with the lowest validation loss for a text. `best` requires [Records] validation_share."""
@@ -176,8 +175,8 @@ class TrainSettings(StageSettings, section="Train"):
     # Another value evaluates the same weights again.
     test_time_augmentation: Annotated[str, one_of(*TEST_TIME_AUGMENTATION), NOT_IN_IDENTITY] = "none"
     """Views per test image whose predictions are averaged, also by `make predict`. `flip` adds the mirror image.
-    `flip_translate` also shifts both by one pixel to the lower right and to the upper left. The report shows this
-    accuracy beside the accuracy without augmentation."""
+    `flip_translate` also adds both, shifted by one pixel to the lower right and to the upper left. The report shows
+    this accuracy beside the accuracy without augmentation."""
     deterministic: Annotated[str, one_of("false", "true")] = "false"
     """Whether to use only deterministic kernels. `true` rejects operations that have none. Check the result with `make
     verify-determinism` (docs/concepts/comparisons.md)."""
