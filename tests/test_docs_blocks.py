@@ -241,9 +241,10 @@ def problems_of(block: Block, page: str, folder: Path) -> Iterator[str]:
             is_run = words[0] in PROGRAMS and (words[0] != "make" or found or words[1:] == ["setup"])
             if not block.reason and not is_run:
                 yield f"{line}: no test runs it. Give the reason before the block: <!-- not run: REASON -->"
-        for name in re.findall(r"\bEXPERIMENT=\"?([\w ]+)", line):
-            for unknown in {*name.split()} - experiments:
-                yield f"{line}: no experiment is called {unknown}"
+        named = [word.partition("=")[2] for word in words if word.startswith(("EXPERIMENT=", "--experiment="))]
+        named += [name for flag, name in itertools.pairwise(words) if flag == "--experiment"]
+        unknown = {*" ".join(named).split()} - experiments
+        yield from (f"{line}: no experiment is called {name}" for name in sorted(unknown))
 
 
 @functools.cache
@@ -318,7 +319,8 @@ def test_every_command_flag_and_setting_exists(page, tmp_path):
         ("luigi --module tasks Report --Train-device abacus", "abacus"),
         ("tensorcraft predict", "required: model"),
         ("docker ps", "not run: REASON"),
-        ("make pipeline EXPERIMENT=unheard_of", "unheard_of"),
+        ("make pipeline EXPERIMENT=unheard_of ARGS=--Train-epochs=1", "unheard_of"),
+        ("tensorcraft status --experiment unheard_of", "unheard_of"),
     ],
 )
 def test_a_wrong_command_is_noticed(line, expected, tmp_path):
