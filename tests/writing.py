@@ -186,7 +186,8 @@ def messages(path: str, text: str) -> Iterator[Text]:
         docstring = ast.get_docstring(node, clean=False) if isinstance(node, ast.FunctionDef) else None
         for line, message in _strings(node, seen) if _has_messages(node) else ():
             if " " in message.strip() and message != docstring:
-                yield Text(path, line, message)
+                # The name of a setting or command begins a message.
+                yield Text(path, line, re.sub(r"^((?:\[\w+\] )?[\w-]+|command line): ", r"\1 ", message))
 
 
 def _has_messages(node: ast.AST) -> bool:

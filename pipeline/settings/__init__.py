@@ -1,1 +1,1 @@
-"""Settings of the pipeline: one dataclass per section of config.ini. They are validated when they are made."""
+"""Settings of the pipeline, with one dataclass per section of config.ini. They are validated when they are made."""

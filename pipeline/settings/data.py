@@ -1,4 +1,4 @@
-"""Settings of the data: [Source], [Records]."""
+"""Settings of the data ([Source] and [Records])."""
 
 import contextlib
 import os
@@ -10,9 +10,9 @@ from pipeline.settings.schema import NOT_IN_IDENTITY, SEED, Rule, StageSettings,
 from pipeline.settings.setting_error import closest, refuse
 
 PLACEHOLDER = "placeholder"
-# The dataset as shipped. The placeholder replaces no other unless requested.
+# The default dataset. Only this one is replaced by the placeholder dataset without a request.
 SHIPPED = "cifar10"
-# Names that no TFDS dataset has: of images that are single files, and of a text.
+# Formats of user data. TFDS has no datasets with these names.
 OF_FILES = ("folder", "table")
 TEXT = "text"
 # Datasets whose placeholder is a text.
@@ -22,15 +22,15 @@ RUNNERS = (
     *("FlinkRunner", "FnApiRunner", "KafkaStreamsRunner", "PortableRunner", "PrismRunner", "SparkRunner"),
     *("TestDirectRunner", "TestDataflowRunner"),
 )
-# The names of TFDS's files have five digits for the shard.
+# File names of TFDS have five digits for the shard.
 _SHARDS = integer(1, 99_999)
-# Of an image of 16 bits.
+# Largest value of a 16-bit image.
 MAX_VALUE = 65_535
 FULL_RANGE = (0, MAX_VALUE)
 
 
 def folder_hint(dataset: str) -> str:
-    """' Did you mean …?' if the name of a dataset is the path of a folder, else an empty string."""
+    """Suggest the format ``folder`` if the name of a dataset is the path of a folder."""
     is_folder = os.path.isdir(os.path.expanduser(dataset))
     return f" Did you mean --Source-dataset folder --Source-path {dataset}?" if is_folder else ""
 
@@ -48,7 +48,7 @@ def _runner_problem(name: str) -> str | None:
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
         module, _, runner = name.rpartition(".")
         return absence(module, runner)
-    # Beam ignores case and takes the name without "Runner".
+    # Beam ignores case and accepts the name without "Runner".
     is_known = {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}
     return None if is_known else closest(name, RUNNERS)
 
@@ -71,7 +71,7 @@ class SourceSettings(StageSettings, section="Source"):
     - `table` is a CSV, TSV or Parquet file with one row per image.
     - `text` is a UTF-8 file or a folder of them, as `<path>/<file>` or `<path>/{train,test,validation}/<file>`. The
       model learns to predict the next character, as for tiny_shakespeare of TensorFlow Datasets."""
-    # The contents of the files are part of the identity, their place is not.
+    # The identity contains the contents of the files instead.
     path: Annotated[str, NOT_IN_IDENTITY] = ""
     """Path of the folder, table or text file."""
     path_column: str = "path"
@@ -79,7 +79,7 @@ class SourceSettings(StageSettings, section="Source"):
     label_column: str = "label"
     """Column of the table with the labels."""
     split_column: str = ""
-    """Column of the table with the split of each image: train, test or validation. Empty means none."""
+    """Column of the table with the split of each image (train, test or validation). Empty means none."""
     path_prefix: str = ""
     """Text to add before each path in the table, such as `images/`."""
     path_suffix: str = ""
@@ -101,12 +101,12 @@ class SourceSettings(StageSettings, section="Source"):
     test_share: Annotated[float, number(0, 1, "()")] = 0.2
     """Share of the train split that becomes the test split if the dataset has none. A hash of each key selects the
     examples, so new examples move no existing ones. For a text, the test split is its end."""
-    # A copy elsewhere is the same dataset.
+    # A copy in another folder is the same dataset.
     tfds_data_dir: Annotated[str, NOT_IN_IDENTITY] = ""
     """Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, or the default of TFDS if that is unset."""
 
     def check(self) -> None:
-        """Refuse a path without need, and the lack of one."""
+        """Refuse a missing or unused path."""
         if self.path and not self.has_path:
             refuse("Source", "path", f"nothing, unless dataset is one of {', '.join((*OF_FILES, TEXT))}", self.path)
         if not self.path and self.has_path and self.origin != PLACEHOLDER:
@@ -155,7 +155,7 @@ class RecordsSettings(StageSettings, section="Records"):
     encoding for larger ones."""
     seed: Annotated[int, SEED] = 0
     """Seed of the order of the examples within and across shards."""
-    # Every runner with any number of workers writes the same bytes.
+    # All runners write the same bytes, with any number of workers.
     runner: Annotated[
         str,
         Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem),

@@ -1,6 +1,6 @@
-"""Settings files and experiments, each a variation of config.ini; [Experiment].
+"""Settings files, and the experiments that override config.ini ([Experiment]).
 
-The first line of an experiment's file is a comment that describes it. Several files may name one experiment.
+The first line of an experiment's file is a comment that describes it. Several files may set the same name.
 """
 
 import configparser
@@ -13,7 +13,7 @@ from pipeline.errors import SettingsError
 from pipeline.settings.schema import Settings, text
 from pipeline.settings.setting_error import closest
 
-# The dated reports of an experiment lie in a folder of its name, beside others that are named by a date.
+# It is also the name of a folder beside folders that are named by a date.
 _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 
 
@@ -26,18 +26,22 @@ class ExperimentSettings(Settings, section="Experiment"):
 
 
 def experiment_files(*folders: Path) -> dict[str, Path]:
-    """Name → settings file, for all in some folders. A later folder overrides an earlier one."""
+    """Map each experiment to its settings file. A later folder overrides an earlier one."""
     files = (path for folder in folders for path in sorted(folder.glob("*.ini")))
     return {path.stem: path for path in files if re.fullmatch(_NAME, path.stem)}
 
 
 def require_experiment(folders: Sequence[Path], name: str) -> Path:
-    """The settings file of a name. SettingsError: there is none."""
+    """The settings file of an experiment.
+
+    Raises:
+        SettingsError: no folder contains it.
+    """
     files = experiment_files(*folders)
     if name not in files:
         raise SettingsError(
             f"EXPERIMENT: expected one of {', '.join(files) or 'none, there are none'} in {folders[-1]}, got {name!r}."
-            f"{closest(name, [*files])} make experiments says what each is."
+            f"{closest(name, [*files])} make experiments describes them."
         )
     return files[name]
 
@@ -49,10 +53,10 @@ def description(path: Path) -> str:
 
 
 def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
-    """Section → settings of several files. A file overrides those before it, as in Luigi.
+    """Map each section to its settings. A file overrides earlier files, as in Luigi.
 
     Raises:
-        SettingsError: one is not a settings file.
+        SettingsError: a file is not a valid settings file.
     """
     parser = configparser.ConfigParser(interpolation=None)
     try:
@@ -68,6 +72,6 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
 
 
 def published_files(*folders: Path) -> dict[str, Path]:
-    """Experiment → file with the numbers that others published."""
+    """Map each experiment to its file of published results."""
     files = (path for folder in folders for path in sorted(folder.glob("*.published.json")))
     return {path.name.partition(".")[0]: path for path in files}

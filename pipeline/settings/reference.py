@@ -1,4 +1,4 @@
-"""Writes config.ini and docs/reference/settings.md from the declared settings: ``make config``.
+"""Writes config.ini and docs/reference/settings.md from the declared settings (``make config``).
 
 Both files have a marked part that this module writes. The rest of them is written by hand.
 """
@@ -36,7 +36,7 @@ def config_lines(section: type[Settings]) -> Iterator[str]:
 
 
 def table_lines(section: type[Settings]) -> Iterator[str]:
-    """The lines of docs/reference/settings.md for a section: a Markdown table."""
+    """The lines of docs/reference/settings.md for a section, with a Markdown table."""
     yield f"\n## [{section.section}]\n\n{_markdown(section.__doc__)}\n"
     yield "| setting | default | expected | meaning |\n|---|---|---|---|"
     for setting in settings_of(section):
@@ -50,7 +50,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _markdown(text: str) -> str:
-    # In code a vertical bar alone needs an escape, for the table.
+    # In the code spans of a table, only a vertical bar needs an escape.
     pattern = r"(`[^`|]*`)|([|*<])"
     escaped = "<br>".join(
         re.sub(pattern, lambda found: found[1] or f"\\{found[2]}", paragraph) for paragraph in _paragraphs(text)
@@ -59,7 +59,7 @@ def _markdown(text: str) -> str:
 
 
 def _link(name: re.Match) -> str:
-    """A page of docs/, or a heading of it, as a link from docs/reference/."""
+    """A link from docs/reference/ to a page of docs/ or to a heading of it."""
     page, anchor = name[1], name[2] or ""
     target = "" if page == "reference/settings.md" else posixpath.relpath(page, "reference")
     return f"[{anchor.lstrip('#') or posixpath.basename(page).removesuffix('.md')}]({target}{anchor})"
@@ -72,7 +72,7 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def written(path: Path) -> str:
-    """The content of config.ini or docs/reference/settings.md as the settings are declared now."""
+    """The contents of config.ini or docs/reference/settings.md for the current declarations."""
     write = table_lines if path.suffix == ".md" else config_lines
     lines = [line for section in SECTIONS for line in write(section)]
     before, start, rest = re.split(r"(Written by make config[^\n]*\n)", path.read_text(encoding="utf-8"))

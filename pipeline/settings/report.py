@@ -1,4 +1,4 @@
-"""Settings of the report: the requested runs and the thresholds they must pass; [Report]."""
+"""Settings of the report ([Report]), which contain the requested runs and their thresholds."""
 
 import itertools
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from pipeline.settings.schema import NOT_IN_IDENTITY, StageSettings, number, settings_of
 from pipeline.settings.training import TrainSettings
 
-# Each list of [Report], and the setting of [Train] that it sweeps.
+# Settings of [Train] that a list of [Report] sweeps.
 _SWEPT = ("backend", "device", "global_batch_size", "seed", "precision", "training_recipe", "learning_rate")
 SWEPT = {f"{setting}s": setting for setting in _SWEPT}
 # The thresholds.
@@ -48,7 +48,7 @@ class ReportSettings(StageSettings, section="Report"):
     0 means no threshold."""
 
     def combinations(self) -> list[dict[str, object]]:
-        """The settings of [Train] of each requested run. Each run occurs once, the last list changes fastest."""
+        """The [Train] settings of each requested run, without duplicates. The last list changes fastest."""
         lists = {setting: getattr(self, name) for name, setting in SWEPT.items() if getattr(self, name)}
         products = itertools.product(*(dict.fromkeys(values) for values in lists.values()))
         return [dict(zip(lists, values, strict=True)) for values in products]

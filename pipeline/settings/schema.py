@@ -1,4 +1,4 @@
-"""Declaration of settings: a dataclass per section of config.ini, an annotated field per setting.
+"""Declares settings, with a dataclass per section of config.ini and an annotated field per setting.
 
 A field reads ``name: Annotated[type, rule, NOT_IN_IDENTITY] = default``, or ``name: type = default`` without rule and
 mark. The string below the field is its help text. The checks, Luigi's parameters, config.ini and
@@ -31,10 +31,10 @@ NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
 
 @dataclass(frozen=True)
 class Rule:
-    """The values that a setting takes, described by ``expected``.
+    """The valid values of a setting, described by ``expected``.
 
-    ``problem`` returns None for a valid value, else a hint for the message, which may be empty. ``spelling`` brings
-    values of one meaning to one form. ``choices`` are words that a shell completes.
+    ``problem`` returns None for a valid value. Otherwise it returns a hint for the message, which may be empty.
+    ``spelling`` normalizes equivalent values. ``choices`` are words that a shell completes.
     """
 
     expected: str
@@ -44,7 +44,7 @@ class Rule:
 
 
 def where(expected: str, is_valid: Callable[[Any], object]) -> Rule:
-    """The values for which a condition holds."""
+    """The values that satisfy a condition."""
     return Rule(expected, lambda value: None if is_valid(value) else "")
 
 
@@ -53,7 +53,7 @@ def integer(low: int, high: int) -> Rule:
     return where(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
 
 
-# The seeds that tf.random and Beam take.
+# Seeds that both tf.random and Beam accept.
 SEED = integer(0, 2**31 - 1)
 
 
@@ -73,28 +73,28 @@ def number(low: float, high: float, brackets: str = "[]", *, other: float | None
 
 
 def one_of(*choices: str) -> Rule:
-    """One of several words."""
+    """One of several choices."""
     expected = f"one of {', '.join(choice or 'nothing' for choice in choices)}"
     return Rule(expected, lambda value: None if value in choices else closest(str(value), choices), choices=choices)
 
 
 def text(expected: str, pattern: str) -> Rule:
-    """A text that matches a regular expression as a whole."""
+    """A text that fully matches a regular expression."""
     return where(expected, lambda value: re.fullmatch(pattern, value))
 
 
 def is_own(name: str) -> bool:
-    """Whether a name in the settings is a function of the user, such as ``my_package.networks:build``."""
+    """Whether a name in the settings is a function in user code, such as ``my_package.models:build``."""
     return ":" in name
 
 
 def own_modules(*names: str) -> tuple[str, ...]:
-    """The modules of those names that are functions of the user."""
+    """The modules of the names that are functions in user code."""
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names if is_own(name)))
 
 
 def registered(registry: Registry, example: str) -> Rule:
-    """A name of a registry, or a function of the user such as ``example``."""
+    """A name of a registry, or a function in user code such as ``example``."""
 
     def problem(name: object) -> str | None:
         if is_own(str(name)):
@@ -107,7 +107,7 @@ def registered(registry: Registry, example: str) -> Rule:
 
 
 def _function_problem(name: str) -> str | None:
-    # It becomes part of a folder's name.
+    # The name becomes part of a folder's name.
     if not _FUNCTION.fullmatch(name) or len(name) > _LONGEST_FUNCTION:
         return ""
     module, _, function = name.partition(":")
@@ -115,7 +115,10 @@ def _function_problem(name: str) -> str | None:
 
 
 def absence(module: str, name: str) -> str | None:
-    """A hint if a name cannot be imported from a module, else None. The module is only read: it may import Keras."""
+    """Return a hint if a name cannot be imported from a module.
+
+    The module is read but not imported, because it may import Keras.
+    """
     try:
         if find_module(module) is None:
             places = "the working directory, the project's folder and what is installed"
@@ -127,7 +130,7 @@ def absence(module: str, name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, as its field declares it. ``type`` is str, int, float or tuple."""
+    """The declaration of a setting. ``type`` is str, int, float or tuple."""
 
     section: str
     name: str
@@ -143,7 +146,11 @@ class Setting:
         return f"{first} Must be {self.rule.expected}." if self.rule else first
 
     def parse(self, text: str) -> Any:
-        """The value that a text in config.ini or on the command line stands for. SettingsError: its type is wrong."""
+        """Convert the text of a setting in config.ini or on the command line.
+
+        Raises:
+            SettingsError: the type is wrong.
+        """
         try:
             return self._list(text) if self.type is tuple else self.type(text)
         except ValueError:
@@ -160,7 +167,11 @@ class Setting:
         return tuple(item[1] or number_or_text(item[2]) for item in items if item)
 
     def checked(self, value: Any) -> Any:
-        """The value in its one form. SettingsError: the rule refuses it."""
+        """Check and normalize a value.
+
+        Raises:
+            SettingsError: the value is invalid.
+        """
         if self.rule is None or value == self.default == "":
             return value
         for item in value if self.type is tuple else (value,):
@@ -171,19 +182,19 @@ class Setting:
         return self.spelled(value)
 
     def spelled(self, value: Any) -> Any:
-        """The value in the form in which it is compared with others."""
+        """The value in the form that comparisons use."""
         if self.rule is None:
             return value
         return tuple(map(self.rule.spelling, value)) if self.type is tuple else self.rule.spelling(value)
 
     def written(self, value: Any) -> str:
-        """A value as a text that ``parse`` takes."""
+        """The value as a text for ``parse``."""
         return json.dumps(value) if self.type is tuple else f"{value}"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Settings:
-    """Base of all sections. Each is a frozen dataclass, and making one validates it."""
+    """Base of all sections. Each is a frozen dataclass that validates its values on creation."""
 
     section: ClassVar[str]
 
@@ -197,20 +208,20 @@ class Settings:
         self.check()
 
     def check(self) -> None:
-        """Refuse values that are valid alone but not together."""
+        """Refuse invalid combinations of values."""
 
 
 class StageSettings(Settings, section=""):
     """Settings that every stage has."""
 
-    # At most a year. The alarm of an operating system takes no more.
+    # At most a year, because operating systems limit the length of an alarm.
     time_limit_seconds: Annotated[int, integer(0, 366 * 24 * 3600), NOT_IN_IDENTITY] = 0
     """Number of seconds after which the stage is stopped with exit code 8. 0 means no limit."""
 
 
 @cache
 def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
-    """The settings of a section in their order. Those that it inherits are last."""
+    """The settings of a section in order, inherited settings last."""
     hints = get_type_hints(owner, include_extras=True)
     texts = {name: text for base in owner.__mro__[-2::-1] for name, text in _help_texts(base).items()}
     own = inspect.get_annotations(owner)
@@ -226,7 +237,7 @@ def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
 
 @cache
 def _help_texts(owner: type) -> dict[str, str]:
-    """Setting → the string below its field."""
+    """Map each setting to the string below its field."""
     (definition,) = ast.parse(inspect.getsource(owner)).body
     return {
         field.target.id: inspect.cleandoc(text.value.value)
@@ -236,7 +247,7 @@ def _help_texts(owner: type) -> dict[str, str]:
 
 
 def number_or_text(text: str) -> int | float | str:
-    """The number that a text stands for, or the text."""
+    """Convert a text to a number if possible."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)

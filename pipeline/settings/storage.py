@@ -1,4 +1,4 @@
-"""Settings of storage and operation: [Storage], [Notify], [Metrics], [Force]."""
+"""Settings of storage and operation ([Storage], [Notify], [Metrics] and [Force])."""
 
 from dataclasses import field
 from typing import Annotated
@@ -11,7 +11,7 @@ _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?:
 _CHANNEL = text("an address that begins with https://, or another one of apprise such as slack://", r"[a-z]+://[^\s]+")
 # Credentials come from the environment, so the address contains no password.
 _ENDPOINT = text(_WEB_ADDRESS.expected, r"https?://[^/\s@]+(/[^\s@]*)?")
-# As a path gs://bucket is the folder "gs:".
+# Without this rule, gs://bucket would be a folder named "gs:".
 _FOLDER = text("a folder on this machine", r"(?s)(?![a-zA-Z][a-zA-Z0-9+.-]*:/).*\S.*")
 _REMOTE = r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?"
 
@@ -62,7 +62,7 @@ class NotifySettings(Settings, section="Notify"):
     environment (docs/how-to/schedule.md). Empty means no message."""
     report_url: Annotated[str, _WEB_ADDRESS] = ""
     """Web address of the report's folder, for links in messages. Empty means its path on this machine."""
-    # Chat services and mail programs show no more.
+    # Chat services and mail programs truncate longer messages.
     log_lines: Annotated[int, integer(0, 200)] = 20
     """Number of log lines to include in a message."""
 

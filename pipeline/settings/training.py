@@ -1,4 +1,4 @@
-"""Settings of runs: [Train], [Export]."""
+"""Settings of runs ([Train] and [Export])."""
 
 import re
 import urllib.parse
@@ -51,7 +51,7 @@ RECIPES = Registry(
         "muon": "pipeline.models.training_recipes:MUON",
     },
 )
-# Operation → its default number and the valid ones. None if it takes no number.
+# Operation → default number and rule. None for an operation without a number.
 OPERATIONS: dict[str, tuple[float, Rule] | None] = {
     "flip": None,
     "alternating_flip": None,
@@ -64,12 +64,12 @@ OPERATIONS: dict[str, tuple[float, Rule] | None] = {
 }
 TENSORFLOW, JAX = "tensorflow", "jax"
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
-# The learning rate, weight decay or label smoothing of the recipe. 0 is a value of its own for two of them.
+# Selects the value of the training recipe. 0 is a valid weight decay and label smoothing.
 OF_THE_RECIPE = -1.0
-# Of [Train] tpu_address, and of the environment variable TPU_NAME.
+# Valid values of [Train] tpu_address and of the environment variable TPU_NAME.
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
 
-#: Of [Train] process_id: as the environment says.
+#: Value of [Train] process_id that selects the rank of the environment.
 FROM_ENVIRONMENT = -1
 MAX_PROCESSES = 4096
 
@@ -78,7 +78,7 @@ _RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the value of the training re
 
 
 def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
-    """The operations of the setting and their numbers, in the order given, as in "flip, crop:4".
+    """Parse the operations of the setting and their numbers, as in "flip, crop:4". The order is kept.
 
     Raises:
         SettingsError: an operation is unknown or occurs twice, or its number is invalid.
@@ -102,13 +102,13 @@ def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
 
 
 def spelled(text: str) -> str:
-    """The setting in the one form of all texts with the same operations."""
+    """Normalize the setting, so that equal operations have the same text."""
     items = parse_augment(text)
     return ", ".join(name if number is None else f"{name}:{number:g}" for name, number in items)
 
 
 def names_tpu(address: str) -> bool:
-    """Whether a text can be the name or the address of a TPU. Nothing is contacted."""
+    """Whether a text is a valid name or address of a TPU. No connection is made."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", address):
         return True
     try:
@@ -119,7 +119,11 @@ def names_tpu(address: str) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port. SettingsError: it is no such address."""
+    """Split an address into host and port.
+
+    Raises:
+        SettingsError: the address is invalid.
+    """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
@@ -146,7 +150,7 @@ class TrainSettings(StageSettings, section="Train"):
     directory, the folder of `config.ini` or the installed packages. Its code is part of the run's identity."""
     training_recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
     """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes)."""
-    # The content of the weights is part of the identity, their place is not.
+    # The identity contains the contents of the file instead.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
     """Initial weights. Pass the name or path of a run's folder, or a `.keras` or `.safetensors` file. A relative path
     starts at the working directory. A layer uses the weights with its name if their shapes match. The log and the
@@ -172,7 +176,7 @@ class TrainSettings(StageSettings, section="Train"):
     patience: Annotated[int, integer(0, 100_000)] = 0
     """Number of epochs without improvement after which training stops early. 0 disables early stopping. The learning
     rate schedule still covers all epochs. Early stopping requires [Records] validation_share."""
-    # Another value evaluates the same weights again.
+    # Another value needs a new evaluation of the same weights, but no training.
     test_time_augmentation: Annotated[str, one_of(*TEST_TIME_AUGMENTATION), NOT_IN_IDENTITY] = "none"
     """Views per test image whose predictions are averaged, also by `make predict`. `flip` adds the mirror image.
     `flip_translate` also adds both, shifted by one pixel to the lower right and to the upper left. The report shows
@@ -193,7 +197,7 @@ class TrainSettings(StageSettings, section="Train"):
     `jax-tpu`."""
     device: Annotated[str, one_of("auto", "cpu", "gpu", "tpu")] = "auto"
     """Device to train on. `auto` means the first available one of TPU, GPU and CPU."""
-    # It changes nothing if the device is there, else the manifest of the run says so.
+    # It has no effect if the device is available. Otherwise the manifest records the fallback.
     on_mismatch: Annotated[str, one_of("fail", "fallback", "skip"), NOT_IN_IDENTITY] = "fail"
     """Behavior if the device is unavailable. `fail` ends the run with exit code 7 before any data is prepared.
     `fallback` trains on an available device, and every table states it. `skip` adds a row with the reason to the
@@ -203,14 +207,14 @@ class TrainSettings(StageSettings, section="Train"):
     processes: Annotated[int, integer(1, MAX_PROCESSES)] = 1
     """Number of processes that train one model together on JAX. Start each of them with the same command and the same
     storage root. They run on one host (`make train-local`) or on several. See docs/how-to/gpu.md."""
-    # Which process this is changes nothing that is learned.
+    # The rank of a process does not change the result.
     coordinator_address: Annotated[str, NOT_IN_IDENTITY] = ""
     """Address of process 0 as `host:port`. Empty means the address that Slurm or Kubernetes provides."""
     process_id: Annotated[int, integer(FROM_ENVIRONMENT, MAX_PROCESSES - 1), NOT_IN_IDENTITY] = FROM_ENVIRONMENT
     """Rank of this process, from 0. -1 means the rank that Slurm or Kubernetes provides."""
     join_timeout_seconds: Annotated[int, integer(1, 86_400), NOT_IN_IDENTITY] = 300
     """Number of seconds to wait for all processes."""
-    # Where the TPU is, not its kind.
+    # The address of a TPU does not change the result, but its kind does.
     tpu_address: Annotated[str, where(TPU_ADDRESS, names_tpu), NOT_IN_IDENTITY] = ""
     """Name or address of the TPU, or `local`. Empty means TPU_NAME, or the TPU of this host if that is unset."""
     tpu_zone: Annotated[str, NOT_IN_IDENTITY] = ""
@@ -227,14 +231,14 @@ class TrainSettings(StageSettings, section="Train"):
     split needs less than half of the free memory."""
     seed: Annotated[int, SEED] = 0
     """Seed of the initial weights, dropout and the order of the examples in each epoch."""
-    # It leaves a trace beside the run. The profiler's tools open no trace of more steps.
+    # The trace is not part of the run. The profiler's tools cannot open longer traces.
     profile_steps: Annotated[int, integer(0, 1_000), NOT_IN_IDENTITY] = 0
     """Number of steps to profile for TensorBoard, after training and its timings. 0 means none. Add `FORCE=Train` to
     profile a finished run."""
 
     def check(self) -> None:
         """Refuse replicas, processes and batches that do not fit each other."""
-        # The device of auto is not known yet.
+        # The device of auto is unknown here.
         if self.device in ("gpu", "tpu"):
             refuse_replicas(self.replicas, self.device)
         if self.process_id >= self.processes:
@@ -258,7 +262,7 @@ class ExportSettings(StageSettings, section="Export"):
 
 
 def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:
-    """Refuse to choose an epoch without a validation split. The test split is for the report."""
+    """Refuse to select an epoch without a validation split. The test split is reserved for the report."""
     if "validation" in splits:
         return
     reason = "as the records have no validation split to choose an epoch on"
