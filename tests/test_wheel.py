@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from luigi_process import PROJECT
 
-from pipeline.settings.experiments import experiment_files
+from pipeline.settings.experiments import experiment_files, settings_in
 
 pytestmark = pytest.mark.slow
 
@@ -128,8 +128,11 @@ def test_the_metadata_name_the_license_the_commands_and_python(wheel):
 
 def test_a_project_of_ones_own_runs_from_the_wheel_alone(installed):
     assert "wrote config.ini\nwrote Makefile\nNext: tensorcraft run " in installed.ok("tensorcraft", "init")
-    installed.ok("tensorcraft", "run", *SMALL)
     project = installed.project
+    # The names of our packages are common ones.
+    for name in ("tasks.py", "pipeline.py"):
+        (project / name).write_text("raise SystemExit('not ours')\n")
+    installed.ok("tensorcraft", "run", *SMALL)
     assert (project / "data" / "report" / "report.html").is_file()
     states = json.loads(installed.ok("tensorcraft", "status", "--json", *SMALL))
     assert {state["state"] for state in states.values()} == {"fresh"}
@@ -142,16 +145,24 @@ def test_a_project_of_ones_own_runs_from_the_wheel_alone(installed):
     (run,) = (project / "data" / "runs").glob("[!.]*")
     installed.ok("tensorcraft", "predict", run.name, "flowers")
     assert len((project / "predictions" / "predictions.csv").read_text().splitlines()) == 41
+    installed.ok("tensorcraft", "nightly", "--date", "2026-11-01", *SMALL)
+    assert list((project / "data" / "report" / "history").rglob("2026-11-01"))
 
 
 def test_init_keeps_files_that_exist_unless_it_is_forced(installed, tmp_path):
     (tmp_path / "Makefile").write_text("mine:\n")
     assert "wrote config.ini\nkept Makefile" in installed.ok("tensorcraft", "init", cwd=tmp_path)
+    # It changes nothing, so the defaults of a later version apply.
+    written, defaults = settings_in([tmp_path / "config.ini"]), settings_in([PROJECT / "config.ini"])
+    assert written == {section: {} for section in defaults}
+    lines = (tmp_path / "config.ini").read_text().splitlines()
+    assert {f"#{name} = {value}".rstrip() for values in defaults.values() for name, value in values.items()} <= {*lines}
+    assert "make config" not in "".join(lines)
     (tmp_path / "config.ini").write_text("[Train]\nepochs = 7\n")
     assert "kept config.ini" in installed.ok("tensorcraft", "init", cwd=tmp_path)
     assert (tmp_path / "config.ini").read_text() == "[Train]\nepochs = 7\n"
     assert "wrote Makefile" in installed.ok("tensorcraft", "init", "--force", cwd=tmp_path)
-    assert (tmp_path / "config.ini").read_bytes() == (PROJECT / "config.ini").read_bytes()
+    assert (tmp_path / "config.ini").read_text().splitlines() == lines
 
 
 CODE = "import tasks; train = tasks.Train(); print(train.model, train.epochs, tasks.settings.root_folder())"

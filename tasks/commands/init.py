@@ -1,5 +1,6 @@
 """``init``: the files of a new project, for users of an installed wheel."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,11 +16,11 @@ def init(parser: Parser, argv: Sequence[str]) -> int:
     *defaults, project = settings_folders()
     if not defaults:
         raise SettingsError(f"init: expected an installed wheel, got the clone {project}. Edit its config.ini.")
-    sources = {"config.ini": defaults[0] / "config.ini", "Makefile": Path(__file__).with_suffix(".mk")}
-    for name, source in sources.items():
-        content = source.read_bytes()
+    files = {"config.ini": commented((defaults[0] / "config.ini").read_text(encoding="utf-8"))}
+    files["Makefile"] = Path(__file__).with_suffix(".mk").read_text(encoding="utf-8")
+    for name, content in files.items():
         try:
-            with (project / name).open("wb" if is_forced else "xb") as file:
+            with (project / name).open("w" if is_forced else "x", encoding="utf-8") as file:
                 file.write(content)
             print(f"Wrote {name}.")
         except FileExistsError:
@@ -28,3 +29,9 @@ def init(parser: Parser, argv: Sequence[str]) -> int:
             raise StorageError(f"{project / name}: cannot be written ({error.strerror}).") from error
     print("Next, run: tensorcraft run --Source-dataset folder --Source-path <folder with a folder of images per label>")
     return 0
+
+
+def commented(defaults: str) -> str:
+    """The default settings as comments, so that those of a later version apply to all that the user leaves alone."""
+    settings = re.sub(r"^(?=\w+ =)", "#", re.sub(r".* make config .*\n\n", "", defaults), flags=re.MULTILINE)
+    return f"# Remove the # before a setting to change it.\n\n{settings}"

@@ -6,6 +6,8 @@ if a value is wrong. ``check`` refuses all three with one line.
 
 import contextlib
 import io
+import os
+import sys
 from collections.abc import Collection, Iterator, Sequence
 
 import luigi.interface
@@ -100,6 +102,12 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
         # Luigi's parameters raise various exceptions.
         except Exception as error:
             raise SettingsError(f"command line: invalid value {value!r} for {flag} ({error}).") from error
+
+
+def own_process(*argv: str, **variables: str) -> dict:
+    """Arguments of Popen for ``python -m tasks``. A tasks.py in the working directory does not take its place."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
+    return {"args": [sys.executable, "-P", "-m", "tasks", *argv], "env": environment}
 
 
 def names_task(argv: Sequence[str]) -> bool:

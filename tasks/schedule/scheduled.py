@@ -229,8 +229,7 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
     events = os.memfd_create("events")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tasks", *argv],
-        env={**os.environ, console.EVENTS_VARIABLE: str(events)},
+        **command_line.own_process(*argv, **{console.EVENTS_VARIABLE: str(events)}),
         pass_fds=[events],
         cwd=config_files.project_folder(),
         stderr=subprocess.PIPE,
