@@ -1,5 +1,6 @@
 """The reference pages state what the code declares: commands, exit codes, models, training recipes and operations."""
 
+import ast
 import pkgutil
 import re
 from pathlib import Path
@@ -17,7 +18,8 @@ from pipeline.sources.source import SOURCES
 from tasks.cli import COMMANDS
 from tasks.commands import reference
 
-PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
+PROJECT = Path(__file__).resolve().parent.parent
+PAGES = PROJECT / "docs" / "reference"
 # Success, and a process that a signal ended.
 WITHOUT_ERROR = {0, 130}
 
@@ -75,3 +77,26 @@ def test_the_functions_of_the_python_api_exist():
     assert len(named) > 10
     for name in named:
         pkgutil.resolve_name(name)
+
+
+def texts() -> list[str]:
+    """The texts of the code, with … in the place of values, and the Makefile."""
+    found = [(PROJECT / "Makefile").read_text()]
+    for path in (path for folder in ("pipeline", "tasks") for path in (PROJECT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+def test_the_messages_on_the_page_of_problems_exist():
+    page, known = (PROJECT / "docs" / "troubleshooting.md").read_text(), texts()
+    headings = [
+        code for line in re.findall(r"^### (.*)", page, re.MULTILINE) for code in re.findall(r"`([^`]+)`", line)
+    ]
+    pieces = {piece.strip(" ,:") for code in headings for piece in code.split("…")} - {""}
+    assert sorted(piece for piece in pieces if not any(piece in text for text in known)) == []
+    named = {name for name in re.findall(r"ERROR (\w+):", page) if not hasattr(errors, name)}
+    assert not named
