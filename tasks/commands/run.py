@@ -1,6 +1,6 @@
 """The commands that run the pipeline: ``run``, ``export``, ``nightly``, ``train-local`` and ``train-worker``.
 
-Several processes can train one model together (docs/hardware.md). Process 0 runs the pipeline.
+Several processes can train one model together (docs/how-to/gpu.md). Process 0 runs the pipeline.
 """
 
 import signal

@@ -2,7 +2,7 @@
 
 Model FLOP utilization is that of Chowdhery et al. 2022 (PaLM): operations of a step over its seconds and the speed of
 the device. Operations do not depend on the machine. They differ by about a tenth between the backends that count them
-(docs/hardware.md).
+(docs/concepts/receipt.md).
 """
 
 import re
