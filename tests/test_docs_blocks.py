@@ -38,7 +38,7 @@ from tasks.process import command_line
 
 # Pages that the new ones replace.
 FORMER = "development experiments failures hardware own-data"
-OMITTED = {"README.md", "docs/LOG.md", "docs/changelog.md", *(f"docs/{name}.md" for name in FORMER.split())}
+OMITTED = {"docs/LOG.md", "docs/changelog.md", *(f"docs/{name}.md" for name in FORMER.split())}
 PAGES = [
     name
     for name in (

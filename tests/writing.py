@@ -266,7 +266,7 @@ def read(paths: Iterable[Path], *readers: Callable[[str, str], Iterator[Text]]) 
 
 
 GROUPS: dict[str, Callable[[], Iterator[Text]]] = {
-    "readme": lambda: read([PROJECT / "README.md"]),
+    "readme": lambda: read([PROJECT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]),
     "docs": lambda: read(sorted({*(PROJECT / "docs").rglob("*.md")} - {PROJECT / "docs" / "LOG.md"})),
     "settings": lambda: read([PROJECT / "config.ini"]),
     "help": help_output,
