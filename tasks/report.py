@@ -107,7 +107,7 @@ class Report(Stage, parameters=ReportSettings):
         self.table = report.format_table(scoreboard)
         self.failures = list(scoreboard.gate.failures) if scoreboard.gate else []
         # A run that fails its gate fails it again until something changes.
-        return {"provisional": f"thresholds not reached: {'; '.join(self.failures)}"} if self.failures else {}
+        return {"provisional": f"thresholds not reached. {'. '.join(self.failures)}"} if self.failures else {}
 
     def publish(self, artifact: Artifact) -> None:
         super().publish(artifact)
@@ -119,7 +119,7 @@ class Report(Stage, parameters=ReportSettings):
         super().run()
         print(f"Report: {root_folder() / self.kind / 'report.html'}")
         if self.failures:
-            raise GateError(f"{'; '.join(self.failures)}. The report contains the details.")
+            raise GateError(f"{'. '.join(self.failures)}. The report contains the details.")
 
 
 @Train.event_handler(luigi.Event.START)

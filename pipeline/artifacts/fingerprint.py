@@ -35,10 +35,11 @@ _NOT_COVERED = (
 # Part of an identity → the phrase for a difference in it.
 _PHRASES = {
     "settings": "{path}: {old} → {new}",
-    "upstream": "upstream {path}: {old} → {new}",
+    "upstream": "input {path}: {old} → {new}",
     "code": "{path} {how}",
     "packages": "{path} {old} → {new}",
 }
+_ADDED_INPUT, _REQUESTED_RUNS = "input {path} {how}", "requested runs: {old} → {new}"
 # In phrases: an absent value, and the most characters of a value.
 _ABSENT, _LONGEST = "–", 60
 
@@ -93,9 +94,12 @@ def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:
         parts, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
     for part in parts:
         for path, old, new in _changes(made_from.get(part, {}), asked_for.get(part, {})):
-            how = "is new" if old is None else "is gone" if new is None else "changed"
+            how = "added" if old is None else "removed" if new is None else "changed"
             values = {"path": path.removesuffix(".<module>"), "old": _show(old), "new": _show(new), "how": how}
-            phrases.append(_PHRASES[part].format(**values))
+            phrase = _PHRASES[part]
+            if part == "upstream":
+                phrase = _REQUESTED_RUNS if path == "current" else phrase if how == "changed" else _ADDED_INPUT
+            phrases.append(phrase.format(**values))
     return [printable(phrase) for phrase in phrases]
 
 
@@ -115,8 +119,6 @@ def _changes(old: object, new: object, path: str = "") -> Iterator[tuple[str, ob
 
 
 def _show(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "there"
     if isinstance(value, list):
         value = ", ".join(map(_show, value))
     text = _ABSENT if value is None else printable(str(value))

@@ -199,7 +199,7 @@ def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ..
         return (f"skipped: {plain(run.mismatch.cause, 200)}",)
     found = []
     if run.is_placeholder:
-        found.append(f"placeholder data instead of {dataset_name(run.requested_dataset)}")
+        found.append(f"placeholder for {dataset_name(run.requested_dataset)}")
     if is_fallback(run):
         found.append(f"fallback from {plain(run.requested_device)}")
     if run.fetched_from:

@@ -149,7 +149,8 @@ def format_table(report: Report, *, width: int | None = None) -> str:
     """The scoreboard for a terminal of this width, by default that of standard output. Without color codes."""
     width = min(width or terminal_columns(), MAX_COLUMNS)
     parts: list[RenderableType] = [""]
-    parts += [f"WARNING {headline}. {explanation}" for headline, explanation in warnings(report)]
+    # The error of the gate follows, with the same failures.
+    parts += [f"WARNING {headline}. {explanation}" for headline, explanation in warnings(report, has_failures=False)]
     parts += [verdict(report), *change_sentences(report)]
     for section in sections(report, TERMINAL):
         blocks = [block for block in section.blocks if not isinstance(block, Box)]
@@ -159,7 +160,7 @@ def format_table(report: Report, *, width: int | None = None) -> str:
         parts += ["", section.title] if blocks else []
         for block in blocks:
             parts += [block.text] if isinstance(block, Text) else []
-            parts += _terminal(block.brief or block, width) if isinstance(block, Table) else []
+            parts += _terminal(block, width) if isinstance(block, Table) else []
     return _as_text(parts, width)
 
 
@@ -184,10 +185,11 @@ def _as_text(parts: Iterable[RenderableType], width: int) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
+def _terminal(full: Table, width: int) -> Iterator[RenderableType]:
+    table = full.brief or full
     columns, groups = table.shown()
     is_list = width < TABLE_COLUMNS and len(columns) > 3
-    make = _list if is_list else partial(_grid, fits=width >= TABLE_COLUMNS)
+    make = _list if is_list else partial(_grid, fits=width >= TABLE_COLUMNS, folds=table is full)
     yield make(columns, [replace(group, title="") if group.is_aside else group for group in groups])
     if "scoreboard" in table.style:
         aside = "   † published elsewhere, not measured here" if any(group.is_aside for group in groups) else ""
@@ -201,7 +203,7 @@ def _texts(group: Group, row: Sequence[Cell]) -> list[str]:
     return [f"{mark}{first}", *others]
 
 
-def _grid(columns: Sequence[Column], groups: Sequence[Group], *, fits: bool) -> RichTable:
+def _grid(columns: Sequence[Column], groups: Sequence[Group], *, fits: bool, folds: bool) -> RichTable:
     # The box puts one space between columns. With more the scoreboard would not fit.
     drawn = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for place, column in enumerate(columns):
@@ -217,7 +219,7 @@ def _grid(columns: Sequence[Column], groups: Sequence[Group], *, fits: bool) -> 
         for row in group.rows:
             first, *others = _texts(group, row)
             texts = first.replace(" / ", "\n"), *others
-            drawn.add_row(*(RichText(text.replace(" ±", "\n±")) for text in texts))
+            drawn.add_row(*(RichText(text.replace(" ±", "\n±") if folds else text) for text in texts))
     return drawn
 
 

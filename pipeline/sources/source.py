@@ -186,8 +186,8 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
         if not settings.may_be_replaced:
             raise
         _logger.warning(
-            "%s is unavailable: %s\nGoing on with the STAND-IN dataset: generated, not %s. "
-            "Its figures say nothing about %s. The next run tries the real source again.",
+            "%s is unavailable. %s Using the placeholder dataset of generated examples. Its numbers are meaningless "
+            "for %s. The next run tries %s again.",
             *(settings.dataset, error, settings.dataset, settings.dataset),
         )
         return _kind(SYNTHETIC, settings).find(folder)
@@ -208,10 +208,10 @@ def availability(settings: SourceSettings) -> str:
 @message
 def _described(kind: Kind, unavailable: Exception | None) -> str:
     if unavailable:
-        return f"unavailable, a run takes the placeholder: {unavailable}"
+        return f"unavailable, so a run uses the placeholder dataset. {unavailable}"
     if not kind.is_at_hand():
-        return f"{kind.name()} can be downloaded"
-    return f"{kind.name()} is in {kind.place()}" if kind.place() else f"{kind.name()} data are generated"
+        return f"{kind.name()} is available for download"
+    return f"{kind.name()} is in {kind.place()}" if kind.place() else f"{kind.name()} is a generated dataset"
 
 
 def read_batches(

@@ -96,9 +96,9 @@ def run_folder(argument: str, run: str) -> Path:
         return Path(run).resolve()
     matches = [path for path in runs if path.name.startswith(run) or path.name.rpartition("-")[2].startswith(run)]
     if len(matches) != 1:
-        known = ", ".join(path.name for path in matches or runs) or "none"
+        listed = f"{'Matches' if matches else 'Runs'}: {', '.join(path.name for path in matches or runs) or 'none'}."
         raise SettingsError(
             f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder or the start of its name or "
-            f"fingerprint. Runs: {known}."
+            f"fingerprint. {listed}"
         )
     return matches[0]

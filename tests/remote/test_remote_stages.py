@@ -315,14 +315,14 @@ def test_a_stand_in_is_loud_and_never_final_and_what_is_made_from_it_is_not_shar
     large = ("--Train-global-batch-size", "1000")
     done = run(alone, *large)
     assert done.returncode == 0, done.stderr
-    assert "STAND-IN" in done.stderr
+    assert "Using the placeholder dataset" in done.stderr
     (first,) = alone.report()["runs"]
     assert (first["requested_dataset"], first["dataset"], first["dataset_verified"]) == ("cifar10", "synthetic", False)
     for name in ("report.html", "report.md"):
         assert "placeholder" in (alone.root / "report" / name).read_text().lower()
     again = run(alone, *large)
     assert "Source: stale" in again.stderr
-    assert "STAND-IN" in again.stderr, "the real source must be tried again"
+    assert "Using the placeholder dataset" in again.stderr, "the real source must be tried again"
     assert len(alone.artifacts("runs")) == 1
     pushed = alone.command("push", *FAST, *large)
     assert pushed.returncode == 0, pushed.stderr

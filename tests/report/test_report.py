@@ -127,8 +127,8 @@ def test_a_stand_in_among_the_other_runs_is_marked_in_its_row(make_run, tmp_path
     other = make_run("other", dataset="synthetic", dataset_verified=False, fingerprint="b" * 64)
     files = render([make_run(), other], tmp_path / "out")
     assert "meaningless for CIFAR-10" not in files["report.html"]
-    assert '<span class="tag alarm">placeholder data instead of CIFAR-10</span>' in files["report.html"]
-    assert "(**placeholder data instead of CIFAR-10**)" in files["report.md"]
+    assert '<span class="tag alarm">placeholder for CIFAR-10</span>' in files["report.html"]
+    assert "(**placeholder for CIFAR-10**)" in files["report.md"]
 
 
 WARNINGS = [

@@ -36,7 +36,7 @@ def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, f
     else:
         assert outcome.passed == (failure is None)
         assert failure is None or failure in outcome.failures[0]
-        assert all(words.startswith("test accuracy of ") for words in outcome.failures)
+        assert all(words.startswith("Test accuracy of ") for words in outcome.failures)
 
 
 @pytest.mark.parametrize(
@@ -108,19 +108,19 @@ def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run,
 def test_one_skipped_run_of_several_fails_the_gate(make_run):
     folders = [make_run("one"), make_run("other", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))]
     outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_test_accuracy=0.1)).gate
-    assert ["run bbbbbbbb does not count" in failure for failure in outcome.failures] == [True]
+    assert ["Run bbbbbbbb does not count" in failure for failure in outcome.failures] == [True]
 
 
 def test_a_gate_on_no_run_at_all_fails(make_run):
     outcome = build_report([make_run()], current=[], gate=Gate(min_test_accuracy=0.1)).gate
-    assert outcome.failures == ["no run was requested, so the thresholds cannot be checked"]
+    assert outcome.failures == ["No run was requested, so the thresholds cannot be checked"]
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"content_digests": None}, "the training data of run aaaaaaaa are unknown"),
-        ({"content_digests": DIGESTS, "test_accuracy": None}, "run aaaaaaaa has no test accuracy"),
+        ({"content_digests": None}, "The training data of run aaaaaaaa are unknown"),
+        ({"content_digests": DIGESTS, "test_accuracy": None}, "Run aaaaaaaa has no test accuracy"),
     ],
 )
 def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, change, reason):
@@ -159,5 +159,5 @@ def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_pa
         ):
             assert words in files[name], name
     table = format_table(build_report([folder], current=[RUN["fingerprint"]], **how), width=300)
-    assert "WARNING Thresholds not reached." in table
+    assert "Thresholds not reached." not in table, "the error of the gate follows"
     assert "the test accuracy changed by −5.40 points, worse" in " ".join(table.split())

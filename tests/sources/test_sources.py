@@ -130,7 +130,7 @@ def test_auto_goes_on_with_the_stand_in_and_says_so(tmp_path, no_network, caplog
     info = sources.resolve(settings(tmp_path, origin="auto"))
     assert (info.dataset, info.origin) == ("synthetic", "synthetic")
     assert info.num_examples == {"train": 50_000, "test": 10_000}
-    assert "STAND-IN" in caplog.text
+    assert "Using the placeholder dataset" in caplog.text
     assert "not reachable" in caplog.text
 
 
@@ -144,7 +144,7 @@ def test_a_dataset_that_was_named_is_not_replaced(tmp_path, no_network, dataset)
 
 def test_that_the_dataset_is_unavailable_is_said_where_the_placeholder_may_replace_it(tmp_path, no_network):
     assert sources.availability(settings(tmp_path, origin="auto")).startswith(
-        "unavailable, a run takes the placeholder"
+        "unavailable, so a run uses the placeholder dataset"
     )
 
 

@@ -92,7 +92,7 @@ def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_
         assert "ERROR GateError: test accuracy of run" in done.stderr
         assert "Traceback" not in done.stderr
         assert other.report()["gate"]["passed"] is False
-    assert other.status(*demanding)["Report"]["reasons"][0].startswith("thresholds not reached: test accuracy")
+    assert other.status(*demanding)["Report"]["reasons"][0].startswith("thresholds not reached. Test accuracy")
     assert other.here("tasks", "Report", *FAST, "--Report-min-test-accuracy", "0.01").returncode == 0
     assert other.report()["gate"]["passed"] is True
 

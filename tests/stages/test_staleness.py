@@ -38,31 +38,31 @@ def test_each_kind_of_difference_has_its_words():
     assert differences(old, old) == []
     assert differences(old, new) == [
         "epochs: 5 → 1",
-        f"upstream records: {'a' * 12} → {'b' * 12}",
+        f"input records: {'a' * 12} → {'b' * 12}",
         "pipeline.models changed",
         "pipeline.models.f changed",
-        "pipeline.models.g is gone",
-        "pipeline.models.h is new",
+        "pipeline.models.g removed",
+        "pipeline.models.h added",
         "keras 3.15.1 → 3.16.0",
     ]
 
 
 def test_several_fingerprints_are_told_by_their_beginnings():
     old, new = ({"upstream": {"current": [letter * 64 for letter in letters]}} for letters in ("a", "ab"))
-    assert differences(old, new) == [f"upstream current: {'a' * 12} → {'a' * 12}, {'b' * 12}"]
+    assert differences(old, new) == [f"requested runs: {'a' * 12} → {'a' * 12}, {'b' * 12}"]
 
 
 def test_a_run_that_came_is_told_by_its_name():
     old, new = ({"upstream": {"runs": runs}} for runs in ({}, {"cnn-1": {"run.json": "a" * 64}}))
-    assert differences(old, new) == ["upstream runs.cnn-1: – → there"]
+    assert differences(old, new) == ["input runs.cnn-1 added"]
 
 
 def test_control_characters_of_the_data_reach_neither_terminal_nor_log():
     """A text's vocabulary is its characters, of which some are orders to a terminal."""
     old, new = ({"upstream": {"label_names": list(names)}} for names in ("\a\n\x1b[", "ab\0\u202e"))
-    assert differences(old, new) == [r"upstream label_names: \x07, \n, \x1b, [ → a, b, \x00, \u202e"]
+    assert differences(old, new) == [r"input label_names: \x07, \n, \x1b, [ → a, b, \x00, \u202e"]
     old, new = ({"upstream": {"runs": runs}} for runs in ({}, {"cnn\x1b[2J": {"run.json": "a" * 64}}))
-    assert differences(old, new) == [r"upstream runs.cnn\x1b[2J: – → there"]
+    assert differences(old, new) == [r"input runs.cnn\x1b[2J added"]
 
 
 def test_a_reason_is_one_line_whatever_file_it_names():

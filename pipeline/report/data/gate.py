@@ -36,8 +36,8 @@ def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Ou
     """Judge the requested runs and their changes, see `changes.changes`. None without requirements."""
     if gate == Gate():
         return None
-    failures = [] if runs else ["no run was requested, so the thresholds cannot be checked"]
-    failures += [f"run {_which(run)} does not count: {reason}" for run in runs if (reason := _no_evidence(run))]
+    failures = [] if runs else ["No run was requested, so the thresholds cannot be checked"]
+    failures += [f"Run {_which(run)} does not count: {reason}" for run in runs if (reason := _no_evidence(run))]
     finished = [run for run in runs if run.status == FINISHED]
     failures += _beyond(gate, finished)
     not_judged = []
@@ -69,19 +69,19 @@ def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
     for run in runs if least else ():
         if run.test_accuracy is None or not run.test_accuracy >= least:
             found, required = percent(run.test_accuracy, 2), f"at least {percent(least, 2)}"
-            yield f"test accuracy of run {_which(run)}: {found}, required: {required} ([Report] min_test_accuracy)"
+            yield f"Test accuracy of run {_which(run)}: {found}, required: {required} ([Report] min_test_accuracy)"
     for run in runs if most else ():
         if run.test_loss is None or not run.test_loss <= most:
             found, required = number(run.test_loss, 4), f"at most {number(most, 4)}"
-            yield f"test loss of run {_which(run)}: {found}, required: {required} ([Report] max_test_loss)"
+            yield f"Test loss of run {_which(run)}: {found}, required: {required} ([Report] max_test_loss)"
 
 
 def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """The runs without a figure to compare, and the falls of the accuracy beyond the noise."""
-    yield from (f"run {_which(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
+    yield from (f"Run {_which(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
     compared = {fingerprint for change in changes for fingerprint in change.fingerprints}
     unknown = [run for run in runs if run.fingerprint not in compared]
-    yield from (f"the training data of run {_which(run)} are unknown" for run in unknown)
+    yield from (f"The training data of run {_which(run)} are unknown" for run in unknown)
     for change in changes:
         figure = change.test_accuracy
         fell = figure.deviation is not None and (figure.change or 0) < 0
@@ -89,7 +89,7 @@ def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Change]) -> It
             sigmas = figure.sigmas
             by = "although earlier runs agree exactly" if sigmas is None else f"by {number(-sigmas, 1)} σ"
             before, now = percent(figure.baseline, 2), percent(figure.value, 2)
-            yield f"test accuracy of {model_and_recipe(change.runs[0])} fell from {before} to {now}, {by}"
+            yield f"Test accuracy of {model_and_recipe(change.runs[0])} fell from {before} to {now}, {by}"
 
 
 def _not_judged(changes: Sequence[Change]) -> list[str]:

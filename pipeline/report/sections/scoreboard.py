@@ -113,7 +113,7 @@ def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Gr
             [
                 Cell(first.text.replace(" / ", ", "), notes=(seeds, augmented), tag=first.tag, alarms=first.alarms),
                 Cell(f"{requested} → {used}", notes=() if run.device_verified else ("not verified",)),
-                f"{fmt.plain(run.dataset)}, verified: {data}" if has_several or data == "no" else "",
+                Cell(fmt.plain(run.dataset), ("not verified",) if data == "no" else ()) if has_several else "",
                 fmt.number(run.global_batch_size),
                 fmt.number(run.epochs),
                 fmt.number(row.train_seconds, 2),

@@ -77,10 +77,11 @@ def is_alarming(report: Report) -> bool:
     return any(run.is_placeholder for run in report.requested()) or bool(report.gate and report.gate.failures)
 
 
-def warnings(report: Report) -> list[tuple[str, str]]:
-    """(headline, explanation): first the requirements that are not met, then the warnings of the runs, each once."""
-    gate = report.gate
-    failed = [("Thresholds not reached", " ".join(map(fmt.sentence, gate.failures)))] if gate and gate.failures else []
+def warnings(report: Report, *, has_failures: bool = True) -> list[tuple[str, str]]:
+    """(headline, explanation): first the thresholds that are not reached, then the warnings of the runs, each once."""
+    gate, failed = report.gate, []
+    if gate and gate.failures and has_failures:
+        failed = [("Thresholds not reached", " ".join(map(fmt.sentence, gate.failures)))]
     not_judged = [("Not judged yet", fmt.sentence(words)) for words in (gate.not_judged if gate else ())]
     of_runs = dict.fromkeys(warning for run in report.requested() for warning in _warnings(run))
     return [*failed, *not_judged, *of_runs]
