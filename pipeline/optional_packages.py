@@ -12,6 +12,13 @@ import sysconfig
 from collections.abc import Set
 from pathlib import Path
 
+DISTRIBUTION = "tensorcraft-pipeline"
+# Extras that a target of make installs in a clone. The empty extra is the base.
+_BY_MAKE = {
+    "": "make clean setup",
+    "dask": "make engine ENGINE=dask",
+    **{extra: f"make setup EXTRA={extra}" for extra in ("gpu", "jax", "jax-gpu", "jax-tpu")},
+}
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
@@ -22,6 +29,13 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def install_command(extra: str = "") -> str:
+    """The command that installs the packages of an extra: of the clone that this module is in, or of the wheel."""
+    if is_local(Path(__file__)):
+        return _BY_MAKE.get(extra) or f"pip install '.[{extra}]'"
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install --upgrade {DISTRIBUTION}"
 
 
 def is_local(path: Path) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.optional_packages import install_command
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import EXPORTERS, exporters_of
 from pipeline.settings.training import ExportSettings
@@ -63,9 +64,8 @@ class Export(Stage, parameters=ExportSettings):
     def make(self, folder: Path) -> Mapping:
         for package in {exporter.package for exporter in exporters_of(Records().upstream()["problem"])} - {""}:
             if not find_spec(package):
-                raise SettingsError(
-                    f"Export: the package {package} is not installed. Install it with: pip install '.[export]'"
-                )
+                remedy = f"Install it with: {install_command('export')}"
+                raise SettingsError(f"Export: the package {package} is not installed. {remedy}")
         run = self.requires()
         # The records, to calibrate and to test each form.
         run.fetch_inputs()

@@ -21,6 +21,7 @@ from pipeline.errors import DamagedArtifactError, HardwareMismatchError, Pipelin
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
+from pipeline.optional_packages import install_command
 from pipeline.problems import PROBLEMS, problem_class
 from pipeline.settings.schema import own_modules
 from pipeline.settings.setting_error import refuse
@@ -278,8 +279,9 @@ class Train(Stage, parameters=TrainSettings):
             from pipeline.runs import tracking
         except ModuleNotFoundError as error:
             _logger.warning(
-                "Run not logged to MLflow. The package %s is not installed. Install it with: pip install '.[mlflow]'",
+                "Run not logged to MLflow. The package %s is not installed. Install it with: %s",
                 error.name,
+                install_command("mlflow"),
             )
         else:
             tracking.log_run(artifact.folder, tracking_uri=tracking_uri)

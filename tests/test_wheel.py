@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from luigi_process import PROJECT
 
+from pipeline.optional_packages import install_command
 from pipeline.settings.experiments import experiment_files, settings_in
 
 pytestmark = pytest.mark.slow
@@ -127,7 +128,7 @@ def test_the_metadata_name_the_license_the_commands_and_python(wheel):
 
 
 def test_a_project_of_ones_own_runs_from_the_wheel_alone(installed):
-    assert "wrote config.ini\nwrote Makefile\nNext: tensorcraft run " in installed.ok("tensorcraft", "init")
+    assert "Wrote config.ini.\nWrote Makefile.\n" in installed.ok("tensorcraft", "init")
     project = installed.project
     # The names of our packages are common ones.
     for name in ("tasks.py", "pipeline.py"):
@@ -151,7 +152,7 @@ def test_a_project_of_ones_own_runs_from_the_wheel_alone(installed):
 
 def test_init_keeps_files_that_exist_unless_it_is_forced(installed, tmp_path):
     (tmp_path / "Makefile").write_text("mine:\n")
-    assert "wrote config.ini\nkept Makefile" in installed.ok("tensorcraft", "init", cwd=tmp_path)
+    assert "Wrote config.ini.\nKept the existing Makefile." in installed.ok("tensorcraft", "init", cwd=tmp_path)
     # It changes nothing, so the defaults of a later version apply.
     written, defaults = settings_in([tmp_path / "config.ini"]), settings_in([PROJECT / "config.ini"])
     assert written == {section: {} for section in defaults}
@@ -159,9 +160,9 @@ def test_init_keeps_files_that_exist_unless_it_is_forced(installed, tmp_path):
     assert {f"#{name} = {value}".rstrip() for values in defaults.values() for name, value in values.items()} <= {*lines}
     assert "make config" not in "".join(lines)
     (tmp_path / "config.ini").write_text("[Train]\nepochs = 7\n")
-    assert "kept config.ini" in installed.ok("tensorcraft", "init", cwd=tmp_path)
+    assert "Kept the existing config.ini." in installed.ok("tensorcraft", "init", cwd=tmp_path)
     assert (tmp_path / "config.ini").read_text() == "[Train]\nepochs = 7\n"
-    assert "wrote Makefile" in installed.ok("tensorcraft", "init", "--force", cwd=tmp_path)
+    assert "Wrote Makefile." in installed.ok("tensorcraft", "init", "--force", cwd=tmp_path)
     assert (tmp_path / "config.ini").read_text().splitlines() == lines
 
 
@@ -188,3 +189,15 @@ def test_settings_files_of_the_working_directory_override_those_of_the_wheel(ins
     states = installed.ok("tensorcraft", "status", "--experiment=mine", "--json", cwd=tmp_path)
     assert json.loads(states)["Source"]["state"] == "new"
     assert "mine" in installed.ok("tensorcraft", "completion", "bash", cwd=tmp_path)
+
+
+def test_remedies_name_what_the_wheel_is_installed_by(installed):
+    code = "from pipeline.optional_packages import install_command as of; print(of(), of('gpu'), of('notify'), sep='|')"
+    ours = installed.ok("python", "-c", code, cwd=installed.bin).strip().split("|")
+    name = "tensorcraft-pipeline"
+    assert ours == [f"pip install --upgrade {name}", f"pip install '{name}[gpu]'", f"pip install '{name}[notify]'"]
+    assert [install_command(extra) for extra in ("", "gpu", "notify")] == [
+        "make clean setup",
+        "make setup EXTRA=gpu",
+        "pip install '.[notify]'",
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline import machine
-from pipeline.optional_packages import installed_version
+from pipeline.optional_packages import install_command, installed_version
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 
@@ -57,7 +57,7 @@ def require_backend(settings: TrainSettings) -> None:
     """Refuse a backend whose packages are not installed, by a SettingsError with the command that installs them."""
     if choose_backend(settings) == JAX and not installed_version("jax"):
         extra = {"gpu": "jax-gpu", "tpu": "jax-tpu"}.get(settings.device, "jax")
-        refuse("Train", "backend", f"tensorflow, as jax needs make setup EXTRA={extra}", settings.backend)
+        refuse("Train", "backend", f"tensorflow, as jax needs {install_command(extra)}", settings.backend)
 
 
 def _has_nvidia_driver() -> bool:

@@ -7,6 +7,7 @@ from TensorFlow 2.21 and JAX 0.10, from their sources, their bug reports and mac
 import re
 
 from pipeline.errors import HardwareMismatchError, message
+from pipeline.optional_packages import install_command
 
 # Cause → text of the exception. A cause begins with its device, and the first match counts.
 _KNOWN = {
@@ -81,7 +82,7 @@ def _remedy(known: str | None) -> str:
     another_device = "or choose another device with [Train] device"
     remedies = {
         "tpu_build": f"On a TPU host install TensorFlow's TPU build (tensorflow-tpu) with libtpu, {another_device}.",
-        "tpu_packages": "Install the locked versions into a fresh environment: make clean setup.",
+        "tpu_packages": f"Install the versions of this release into a fresh environment: {install_command()}.",
         "tpu_permission": "Add the user to the group that owns them. In a container, pass the devices on.",
         "tpu_metadata": "Run on the TPU VM itself, with its metadata server, or set TPU_SKIP_MDS_QUERY=1 and the "
         f"variables of the topology, {another_device}.",
@@ -94,9 +95,9 @@ def _remedy(known: str | None) -> str:
         "tpu_name": "Check [Train] tpu_address, tpu_zone and tpu_project, or give the address as grpc://host:port.",
         "tpu_unreachable": "Check that the TPU node is running and that this machine may reach [Train] tpu_address.",
         "tpu_absent": f"Run on a TPU host, {another_device}.",
-        "gpu_build": f"Install the GPU build with make setup EXTRA=gpu, {another_device}.",
+        "gpu_build": f"Install the GPU build with {install_command('gpu')}, {another_device}.",
         "gpu_driver": f"Run on a machine whose nvidia-smi lists a GPU, {another_device}.",
-        "gpu_jax": f"Install it with make setup EXTRA=jax-gpu and check CUDA_VISIBLE_DEVICES, {another_device}.",
-        "gpu_libraries": f"Run make setup EXTRA=gpu and check CUDA_VISIBLE_DEVICES, {another_device}.",
+        "gpu_jax": f"Install it with {install_command('jax-gpu')} and check CUDA_VISIBLE_DEVICES, {another_device}.",
+        "gpu_libraries": f"Run {install_command('gpu')} and check CUDA_VISIBLE_DEVICES, {another_device}.",
     }
     return remedies[known] if known else f"See the message, {another_device}."

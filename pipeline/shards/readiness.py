@@ -16,6 +16,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from pipeline.errors import EngineUnavailableError
+from pipeline.optional_packages import install_command
 from pipeline.settings.data import RecordsSettings
 from pipeline.settings.setting_error import closest, refuse
 
@@ -49,7 +50,7 @@ def make_runner(settings: RecordsSettings) -> PipelineRunner:
     try:
         return create_runner(settings.runner)
     except (ValueError, AttributeError, ImportError) as error:
-        remedy = ". Install its packages with: make engine ENGINE=dask" * settings.runner.endswith("DaskRunner")
+        remedy = f". Install its packages with: {install_command('dask')}" * settings.runner.endswith("DaskRunner")
         expected = "the name or dotted class of an installed Beam runner"
         refuse("Records", "runner", expected, settings.runner, f" {error}{remedy}")
 

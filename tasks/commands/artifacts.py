@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pipeline.artifacts import layout
 from pipeline.artifacts.publish import discard, used_bytes
 from pipeline.errors import RemoteError, SettingsError
+from pipeline.optional_packages import install_command
 from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.process import lock
@@ -148,7 +149,7 @@ def _clean_remote(*, is_removing: bool) -> int:
     except ModuleNotFoundError as error:
         print(
             f"Interrupted uploads not checked, because {error.name} is not installed. Install it with: "
-            "pip install '.[s3]'"
+            + install_command("s3")
         )
         return 0
     cut = list(uploads.old())

@@ -12,7 +12,7 @@ from pipeline.artifacts.publish import free_bytes, require_space
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.receipt import verdict
-from pipeline.optional_packages import installed_version
+from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.commands.command import argument, command
@@ -23,7 +23,6 @@ from tasks.source import Source
 from tasks.stage import Stage
 from tasks.train import Train
 
-DISTRIBUTION = "tensorcraft-pipeline"
 # Delete this after one release: an environment of an older clone has this name.
 _FORMER_DISTRIBUTION = "tensorcraft"
 
@@ -67,7 +66,7 @@ def check_packages() -> str:
             if version is None or not requirement.specifier.contains(version, prereleases=True):
                 wrong.append(f"{requirement} is required, but {version or 'no version'} is installed")
     if wrong:
-        raise SettingsError(f'{". ".join(wrong)}. To install the locked versions, run "make clean setup".')
+        raise SettingsError(f'{". ".join(wrong)}. To install them, run "{install_command()}".')
     versions = f"TensorFlow {installed_version('tensorflow')}, Keras {installed_version('keras')}"
     return f"all packages have the required versions, {versions}"
 

@@ -27,7 +27,8 @@ def init(parser: Parser, argv: Sequence[str]) -> int:
             print(f"Kept the existing {name}. Pass --force to overwrite it.")
         except OSError as error:
             raise StorageError(f"{project / name}: cannot be written ({error.strerror}).") from error
-    print("Next, run: tensorcraft run --Source-dataset folder --Source-path <folder with a folder of images per label>")
+    print("Put your images into a folder per label, such as flowers/daisy/. Next, run:")
+    print("  tensorcraft run --Source-dataset folder --Source-path flowers")
     return 0
 
 

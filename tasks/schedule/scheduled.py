@@ -28,6 +28,7 @@ import tenacity
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
+from pipeline.optional_packages import install_command
 from tasks import config_files
 from tasks.process import command_line, console
 from tasks.report import Report
@@ -166,7 +167,7 @@ def _send_by_apprise(address: str, content: Mapping[str, object]) -> bool:
     try:
         import apprise
     except ModuleNotFoundError:
-        _logger.warning("The package apprise is not installed. Install it with: pip install '.[notify]'")
+        _logger.warning("The package apprise is not installed. Install it with: %s", install_command("notify"))
         return False
     channel = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
     logger = logging.getLogger("apprise")

@@ -31,7 +31,7 @@ def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(
     assert done.returncode == 0, done.stderr
     assert "[1] " in done.stderr
     assert "Train: joining process 0 at 127.0.0.1:" in done.stderr
-    assert "Train: process 0 is done" in done.stderr
+    assert "Train: process 0 has finished" in done.stderr
     (run,) = luigi.report()["runs"]
     assert (run["processes"], run["num_replicas"], run["device_verified"]) == (2, 2, True)
     assert run["receipt"]["processes"][0]["devices"] == ["cpu:0"]
@@ -41,7 +41,7 @@ def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(
     assert set(states.values()) == {"fresh"}
     again = luigi.python(*command)
     assert (again.returncode, again.stderr.count("Nothing to do. Every stage is fresh.")) == (0, 1)
-    assert "Train: process 0 is done" in again.stderr
+    assert "Train: process 0 has finished" in again.stderr
     forced = luigi.python(*command, "--Force-stage", "Train", **QUICKLY_COMPILED)
     assert forced.returncode == 0, forced.stderr
     assert re.search(r"Train: building runs/\S+ \(stale: requested by \[Force\] stage = Train\)", forced.stderr)
