@@ -1,1 +1,1 @@
-"""Artifacts: identities, manifests, atomic publishing and free disk space."""
+"""Identities, manifests and atomic publishing of artifacts."""

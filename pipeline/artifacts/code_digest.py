@@ -1,17 +1,16 @@
-"""Digests of what a module's code does, the same on every Python that the project supports.
+"""Digests of the behavior of a module's code. They are the same on every supported version of Python.
 
-Positions, comments, formatting and messages to people are ignored. The digest does not cover docstrings, functions
-decorated with ``@message``, text of log calls and of ``progress.tell``, and text in the arguments of an exception or of
-``refuse``. Arguments that may have effects count, and so does text that an earlier statement assembled. All arguments
-of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count, as ``hardware/mismatch.py`` matches their text. The
-output of ``ast.unparse`` and ``ast.dump`` differs between versions of Python, so that it is no basis for a digest.
+A digest ignores positions, comments, formatting, docstrings and messages. Messages are functions decorated with
+``@message`` and the text of log calls, exceptions, ``refuse`` and ``progress.tell``. Arguments with possible effects
+count. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count, because ``hardware/mismatch.py``
+matches their text. ``ast.unparse`` and ``ast.dump`` are unsuitable, because their output differs between versions.
 """
 
 import ast
 import hashlib
 import json
 
-# Positions are attributes, not fields, and so are never seen.
+# Positions are attributes of a node, not fields, so they need no entry.
 _IGNORED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _LOGGERS = frozenset({"_logger", "logger", "logging"})
 _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
@@ -20,17 +19,17 @@ MATCHED_BY_TEXT = frozenset({"RuntimeError", "ConnectionError", "OSError"})
 
 
 def definition_digests(module: ast.Module) -> dict[str, str]:
-    """Top-level function or class → digest; all other statements are digested together under ``"<module>"``."""
-    digests, rest = {}, []
+    """Digest of each top-level function and class. ``"<module>"`` is the digest of all other statements."""
+    digests, statements = {}, []
     for node in module.body:
         if is_message(node):
             continue
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            # Of two definitions under one name both shape what the module does.
+            # If a name is defined twice, both definitions have effects.
             digests[node.name] = _digest([digests.get(node.name), _canonical(node)])
         else:
-            rest.append(node)
-    return {"<module>": _digest(_canonical(rest)), **digests}
+            statements.append(node)
+    return {"<module>": _digest(_canonical(statements)), **digests}
 
 
 def is_message(node: object) -> bool:
@@ -41,9 +40,9 @@ def is_message(node: object) -> bool:
 
 
 def _canonical(node: object, *, in_message: bool = False, in_log: bool = False) -> object:
-    """A part of a syntax tree as plain JSON data, without the text of string literals in a message or a log statement.
+    """Convert a subtree to JSON data, without the string literals of a message or a log statement.
 
-    In a log statement what a call is given decides what it does, and its texts count.
+    Inside a log statement, the text in the arguments of a nested call counts, because the call may have effects.
     """
     if isinstance(node, list):
         return [_canonical(item, in_message=in_message, in_log=in_log) for item in node if not _has_no_effect(item)]
@@ -70,7 +69,7 @@ def _canonical(node: object, *, in_message: bool = False, in_log: bool = False) 
 
 
 def _has_no_effect(node: object) -> bool:
-    """Whether a statement is one that nothing computed can depend on."""
+    """Whether no result can depend on a statement."""
     if isinstance(node, ast.Pass) or is_message(node):
         return True
     if not isinstance(node, ast.Expr):
@@ -89,13 +88,13 @@ def _takes_messages(call: ast.expr) -> bool:
 
 
 def _acts(node: ast.AST) -> bool:
-    """Whether evaluating an expression may do more than give its value."""
+    """Whether evaluating an expression may have side effects."""
     acting = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
-    return any(isinstance(part, acting) for part in ast.walk(node))
+    return any(isinstance(child, acting) for child in ast.walk(node))
 
 
 def _message_fields(node: ast.AST) -> frozenset[str]:
-    """The names of a node's fields that hold a message."""
+    """Names of the node's fields that contain a message."""
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""
         return frozenset() if name in MATCHED_BY_TEXT else frozenset({"exc"})
@@ -112,12 +111,12 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _is_empty(value: object) -> bool:
-    """Whether a field holds nothing, be it None or the empty format of ``f"{x:}"``."""
+    """Whether a field is None or an empty format, as in ``f"{x:}"``."""
     return value is None or (isinstance(value, ast.JoinedStr) and not _joined(value.values))
 
 
 def _joined(pieces: list[ast.expr]) -> list[ast.expr]:
-    """The pieces of an f-string, adjacent texts as one and no empty ones: versions cut them differently."""
+    """Merge adjacent texts of an f-string and drop empty ones, because versions of Python split them differently."""
     joined: list[ast.expr] = []
     for piece in pieces:
         if _is_text(piece) and joined and _is_text(joined[-1]):

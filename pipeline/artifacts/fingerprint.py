@@ -1,7 +1,7 @@
-"""Identities of artifacts, their hashes (fingerprints) and the differences between two of them.
+"""Identities of artifacts, their hashes (fingerprints), and the differences between two identities.
 
-An identity is plain data: settings, inputs from upstream stages, code, and versions of libraries. Code is hashed as
-syntax, per function (code_digest.py). Modules are read as text and never imported, so that no library is loaded.
+An identity contains the settings, the inputs from upstream stages, the code and the versions of libraries. Code is
+hashed as syntax, per function (code_digest.py). Modules are read as text and never imported.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pipeline.artifacts.modules import read_module
 from pipeline.optional_packages import installed_version
 
-# Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway.
+# Part of every identity. Raise it if a release rebuilds all artifacts anyway.
 IDENTITY_SCHEMA = 2
 
-# Packages and modules that check, name and move artifacts, apply a trained model, or tell people about them. They
-# cannot change a byte of an artifact.
+# Packages and modules that cannot change a byte of an artifact. They check, name and move artifacts, apply a trained
+# model, or print messages.
 _NOT_COVERED = (
     "pipeline.artifacts.",
     "pipeline.settings.",
@@ -32,7 +32,7 @@ _NOT_COVERED = (
     "pipeline.training.heartbeat.",
 )
 
-# Part of an identity → the phrase for a difference in it.
+# Phrase for a difference in each section of an identity.
 _PHRASES = {
     "settings": "{path}: {old} → {new}",
     "upstream": "input {path}: {old} → {new}",
@@ -40,15 +40,15 @@ _PHRASES = {
     "packages": "{path} {old} → {new}",
 }
 _ADDED_INPUT, _REQUESTED_RUNS = "input {path} {how}", "requested runs: {old} → {new}"
-# In phrases: an absent value, and the most characters of a value.
+# The text for an absent value, and the maximum number of characters of a value.
 _ABSENT, _LONGEST = "–", 60
 
-# One library under several names on the package index, the one that is installed counts.
+# Distributions of the same library. The installed one counts.
 _ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")}
 
 
 def fingerprint(identity: Mapping[str, object]) -> str:
-    """SHA-256 of an identity as 64 hex digits; independent of the order of keys.
+    """SHA-256 of an identity as 64 hex digits. The order of keys does not matter.
 
     Raises:
         TypeError, ValueError: a value is not plain JSON data.
@@ -58,58 +58,61 @@ def fingerprint(identity: Mapping[str, object]) -> str:
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed version of each distribution, without importing it; "absent" where there is none."""
+    """Installed version of each distribution, or "absent". Nothing is imported."""
     alternatives = {name: map(installed_version, _ALTERNATIVES.get(name, (name,))) for name in names}
     return {name: next(filter(None, versions), "absent") for name, versions in alternatives.items()}
 
 
-def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str]]:
-    """Module → top-level definition → digest, for ``entry`` and every module of ``pipeline`` it reaches.
+def code_digests(entry: str, user_modules: Sequence[str] = ()) -> dict[str, dict[str, str]]:
+    """Digests of the code of ``entry`` and of every module of ``pipeline`` that it imports, directly or indirectly.
 
-    Statements outside any function or class are digested together under ``"<module>"``. ``own`` are modules of the
-    user, which count with their imports of ``pipeline`` and of local modules (modules.py).
+    ``user_modules`` count too, with their imports of ``pipeline`` and of local modules (modules.py).
+
+    Returns:
+        Module → top-level definition → digest. ``"<module>"`` is the digest of all other statements of a module.
     """
     digests: dict[str, dict[str, str]] = {}
-    waiting, seen, packages = [entry, *own], set(), frozenset(module.partition(".")[0] for module in own)
-    while waiting:
-        if (module := waiting.pop()) in seen:
+    packages = frozenset(module.partition(".")[0] for module in user_modules)
+    pending, visited = [entry, *user_modules], set()
+    while pending:
+        if (module := pending.pop()) in visited:
             continue
-        seen.add(module)
+        visited.add(module)
         if not f"{module}.".startswith(_NOT_COVERED) and (content := read_module(module, packages)):
             digests[module], imports = content
-            waiting.extend(imports)
+            pending.extend(imports)
     return digests
 
 
-def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:
-    """One phrase for each difference between two identities, settings first.
+def differences(old_identity: Mapping, new_identity: Mapping) -> list[str]:
+    """Describe each difference between two identities in a phrase, settings first.
 
-    Examples: ``"epochs: 5 → 1"``, ``"pipeline.models.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``. Only the
-    settings of another identity schema are compared.
+    Phrases look like ``"epochs: 5 → 1"``, ``"pipeline.models.baseline_cnn changed"`` or ``"keras 3.15.1 → 3.16.0"``. If
+    the identity schemas differ, only the settings are compared.
     """
-    schema, expected = made_from.get("schema", 1), asked_for.get("schema", 1)
-    parts, phrases = list(_PHRASES), []
+    schema, expected = old_identity.get("schema", 1), new_identity.get("schema", 1)
+    sections, phrases = list(_PHRASES), []
     if schema != expected:
         version = "a later" if isinstance(schema, int) and schema > expected else "an earlier"
-        parts, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
-    for part in parts:
-        for path, old, new in _changes(made_from.get(part, {}), asked_for.get(part, {})):
+        sections, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
+    for section in sections:
+        for path, old, new in _changes(old_identity.get(section, {}), new_identity.get(section, {})):
             how = "added" if old is None else "removed" if new is None else "changed"
             values = {"path": path.removesuffix(".<module>"), "old": _show(old), "new": _show(new), "how": how}
-            phrase = _PHRASES[part]
-            if part == "upstream":
+            phrase = _PHRASES[section]
+            if section == "upstream":
                 phrase = _REQUESTED_RUNS if path == "current" else phrase if how == "changed" else _ADDED_INPUT
             phrases.append(phrase.format(**values))
     return [printable(phrase) for phrase in phrases]
 
 
 def printable(text: str) -> str:
-    """The text on one line: control characters, marks of direction and invalid UTF-8 as Python escapes them."""
+    """Escape control characters, direction marks and invalid UTF-8, so that the text fits on one line."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _changes(old: object, new: object, path: str = "") -> Iterator[tuple[str, object, object]]:
-    """(dotted path, old value, new value) of every leaf that differs; a missing one is None."""
+    """Yield (dotted path, old value, new value) of every leaf that differs. A missing leaf is None."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         if old != new:
             yield path, old, new

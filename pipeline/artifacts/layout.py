@@ -1,8 +1,8 @@
-"""Names of the folders under the storage root, in one place.
+"""Names of the folders under the storage root.
 
-<root>/<kind>/<label>-<fingerprint>/   an artifact of the stage; checkpoints are those of an unfinished run
-<root>/report/                         the newest report, always at this path
-<root>/report/history/<date>/          the dated reports; those of an experiment are in a folder of its own
+<root>/<kind>/<label>-<fingerprint>/   an artifact of a stage, or the checkpoints of an unfinished run
+<root>/report/                         the newest report
+<root>/report/history/<date>/          a dated report, in a subfolder per experiment
 """
 
 from pathlib import Path
@@ -12,19 +12,19 @@ RECORDS = "records"
 RUNS = "runs"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
-# Kinds of earlier versions, which no stage makes any more.
+# Kinds that only earlier versions wrote.
 PAST_KINDS = ("repetitions", "tuning")
 REPORT = "report"
-# A file for each run that was trained again, see pipeline/runs/determinism.py.
+# Results of verify-determinism, a file per run.
 DETERMINISM = "determinism"
-# Partial downloads from the remote by fingerprint, and a file for each artifact that is still to be uploaded.
+# Partial downloads by fingerprint, and a marker file per artifact that waits for its upload.
 FETCHING = ".fetching"
 UNPUSHED = ".unpushed"
 DATED_REPORTS = f"{REPORT}/history"
-# In the name of a replaced artifact that contained files of somebody else.
+# In the name of a replaced artifact that contained unexpected files.
 KEPT = ".kept-"
 
 
 def artifact_folders(kind: Path) -> list[Path]:
-    """Everything in the folder of a kind that may be an artifact, by name; hidden and kept folders are none."""
+    """Possible artifacts in the folder of a kind, sorted by name. Hidden and kept folders are left out."""
     return sorted(path for path in kind.glob("[!.]*") if KEPT not in path.name)

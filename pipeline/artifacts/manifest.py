@@ -1,7 +1,7 @@
-"""Manifests: the identity of an artifact, and name, bytes and sha256 of its files.
+"""Manifests, which contain the identity of an artifact and the name, size and sha256 of its files.
 
 An artifact is a folder. Its ``manifest.json`` is the commit point and is written last (publish.py). Folders without a
-valid manifest are ignored. A manifest is untrusted: no name in it may lead out of the artifact's folder.
+valid manifest are ignored. A manifest is untrusted data. No name in it may lead out of the artifact's folder.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from pipeline.artifacts.stamps import (
 from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 
 MANIFEST_NAME = "manifest.json"
-# Beside the manifest of an artifact that came from a remote, and no part of the artifact.
+# Next to the manifest of a downloaded artifact. It does not belong to the artifact.
 FETCHED_NAME = "fetched.json"
 SCHEMA_VERSION = 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# No file of ours has more in its name, or in its path from the artifact's folder; file systems allow 255 and 4,096.
+# Maximum bytes of a name, and of a path in the artifact's folder. File systems allow 255 and 4,096.
 _NAME_BYTES, _PATH_BYTES = 200, 1_000
 _REMEDY = 'Run "make pipeline" to rebuild it.'
 
@@ -39,32 +39,32 @@ _logger = logging.getLogger(__name__)
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a published artifact.
+    """Read the manifest of a published artifact.
 
     Raises:
-        UnreadableArtifactError: it exists but this user may not read it.
-        DamagedArtifactError: there is none, or it is not what this version writes.
+        UnreadableArtifactError: This user may not read the file.
+        DamagedArtifactError: The manifest is missing or invalid.
     """
     path = folder / MANIFEST_NAME
     try:
         manifest = parse_manifest(path.read_bytes(), path)
         names = [Path(entry["name"]) for entry in manifest["files"]]
-        linked = [name for name in names if any((folder / part).is_symlink() for part in (name, *name.parents[:-1]))]
+        linked = [name for name in names if any((folder / path).is_symlink() for path in (name, *name.parents[:-1]))]
     except PermissionError as error:
         raise unreadable(Path(error.filename)) from None
     except OSError as error:
-        found = "none" if isinstance(error, FileNotFoundError) else repr(error)
-        raise DamagedArtifactError(f"{path}: expected a manifest, found {found}. {_REMEDY}") from None
+        reason = "it does not exist" if isinstance(error, FileNotFoundError) else repr(error)
+        raise DamagedArtifactError(f"{path}: expected a manifest, but {reason}. {_REMEDY}") from None
     if linked:
-        raise DamagedArtifactError(f"{path}: refuses the file name {linked[0]}, it leads out of the folder.")
+        raise DamagedArtifactError(f"{path}: the file name {linked[0]} leads out of the folder. {_REMEDY}")
     return manifest
 
 
-def parse_manifest(content: bytes, place: str | Path, *, remedy: str = _REMEDY) -> dict:
-    """Check and return the data of a manifest; ``place`` and ``remedy`` are for the error.
+def parse_manifest(content: bytes, path: str | Path, *, remedy: str = _REMEDY) -> dict:
+    """Parse and validate a manifest. The error contains ``path`` and ``remedy``.
 
     Raises:
-        DamagedArtifactError: it is not what this version writes, or a file's name leads out of the folder.
+        DamagedArtifactError: The manifest is invalid, or a file's name leads out of the folder.
     """
     try:
         manifest = json.loads(content)
@@ -72,12 +72,12 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = _REMEDY) 
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = f"not a manifest ({error!r})"
     if problem:
-        raise DamagedArtifactError(f"{place}: {problem}. {remedy}")
+        raise DamagedArtifactError(f"{path}: {problem}. {remedy}")
     return manifest
 
 
 def _problem(manifest: Mapping) -> str:
-    """The first thing that is wrong with a manifest, or an empty string."""
+    """Describe the first error of a manifest, or return an empty string."""
     if not isinstance(manifest["identity"], dict):
         return f"identity: expected an object, got {manifest['identity']!r:.80}"
     recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
@@ -89,38 +89,38 @@ def _problem(manifest: Mapping) -> str:
     for entry in manifest["files"]:
         name, num_bytes, sha256 = entry["name"], entry["bytes"], entry["sha256"]
         if not isinstance(name, str) or not Path(name).parts or ".." in Path(name).parts or Path(name).is_absolute():
-            return f"refuses the file name {name!r}, it leads out of the folder"
-        # Lone surrogates are not printable.
+            return f"the file name {name!r} leads out of the folder"
+        # Lone surrogates are not printable either.
         if not name.isprintable() or not _is_short(name.encode()):
-            return f"lists a name that no file of ours has, {name!r:.80}"
+            return f"expected printable file names of at most {_NAME_BYTES} bytes, got {name!r:.80}"
         if type(num_bytes) is not int or num_bytes < 0 or not _SHA256.fullmatch(sha256):
             return f"expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}"
     if len({Path(entry["name"]) for entry in manifest["files"]}) != len(manifest["files"]):
-        return "lists a file twice"
+        return "a file is listed twice"
     return ""
 
 
 def _is_short(name: bytes) -> bool:
-    return len(name) <= _PATH_BYTES and all(len(part) <= _NAME_BYTES for part in name.split(b"/"))
+    return len(name) <= _PATH_BYTES and all(len(component) <= _NAME_BYTES for component in name.split(b"/"))
 
 
 def seal(manifest: Mapping) -> str:
-    """Digest of all that the manifest states: a bit that flips in it must not turn ``dataset_verified`` true."""
+    """Digest of the whole manifest, so that no flipped bit can set ``dataset_verified`` to true."""
     return fingerprint({key: value for key, value in manifest.items() if key != "seal"})
 
 
 def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
-    """Cheap check: the listed files exist and are unchanged; stray files are logged unless ``shared``.
+    """Check that the listed files exist and are unchanged. Stray files are logged unless ``shared``.
 
-    A file is digested if its stamp in ``verified.json`` does not fit: its content counts, not its time.
+    A file is digested only if its stamp differs from the one in ``verified.json``.
 
     Raises:
-        UnreadableArtifactError: names the first file that exists but may not be read.
-        DamagedArtifactError: names the first file that is missing or changed.
+        UnreadableArtifactError: This user may not read a file.
+        DamagedArtifactError: A file is missing or changed.
     """
     verified = read_verified(folder)
     stamps = dict(verified)
-    for entry in _present(folder, manifest, shared=shared):
+    for entry in _checked_entries(folder, manifest, shared=shared):
         name = entry["name"]
         stamps[name] = current_stamp(folder / name, verified.get(name))
         _check_digest(folder / name, entry["sha256"], stamps[name]["sha256"])
@@ -129,22 +129,22 @@ def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> Non
 
 
 def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
-    """Whole check: as ``check_files``, but it digests every file. It raises the same errors."""
-    for entry in _present(folder, manifest, shared=shared):
+    """Like ``check_files``, but digest every file."""
+    for entry in _checked_entries(folder, manifest, shared=shared):
         path = folder / entry["name"]
         try:
             _check_digest(path, entry["sha256"], sha256_of(path))
         except DamagedArtifactError:
-            # Bits that rotted in place leave the times as they were. Change them, so that the cheap check digests too.
+            # Bit rot does not change the times of a file. A new time makes the cheap check digest it too.
             with contextlib.suppress(OSError):
                 os.utime(path)
             raise
 
 
 def stray_files(folder: Path, listed: Container[str]) -> list[Path]:
-    """Files in an artifact's folder that are not the artifact's: a note, an editor's backup, .DS_Store."""
-    others = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
-    names = ((path, path.relative_to(folder).as_posix()) for path in others)
+    """Files in an artifact's folder that the manifest does not list, such as a note or an editor's backup."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
+    names = ((path, path.relative_to(folder).as_posix()) for path in paths)
     return [
         path
         for path, name in names
@@ -155,7 +155,8 @@ def stray_files(folder: Path, listed: Container[str]) -> list[Path]:
 def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapping) -> dict:
     """Write and return the manifest of all files in ``folder``.
 
-    ``details`` is merged in at the top level. Its ``files``, name → extra fields, are merged into the entries of files.
+    ``details`` contains additional top-level fields. Its ``files`` maps the name of a file to additional fields of its
+    entry.
     """
     extra = details.get("files", {})
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not is_about_verification(path.name)]
@@ -174,40 +175,39 @@ def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapp
         ],
     }
     manifest["seal"] = seal(manifest)
-    # A source has stamped the files of its dataset here.
+    # The Source stage also stamps the files of its dataset here.
     write_verified(folder, read_verified(folder) | stamps)
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return manifest
 
 
 def write_fetched(folder: Path, *, remote: str) -> None:
-    """Note in an artifact's folder that it came from a remote."""
-    note = {"remote": remote, "fetched_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    (folder / FETCHED_NAME).write_text(json.dumps(note) + "\n", encoding="utf-8")
+    """Record in an artifact's folder the remote that it was downloaded from."""
+    record = {"remote": remote, "fetched_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    (folder / FETCHED_NAME).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def read_fetched(folder: Path) -> dict[str, str] | None:
-    """``remote`` and ``fetched_at``; None if the artifact was made here."""
+    """``remote`` and ``fetched_at`` of a downloaded artifact. None if the artifact was built here."""
     try:
-        note = json.loads((folder / FETCHED_NAME).read_bytes())
-        return {name: str(note[name]) for name in ("remote", "fetched_at")}
+        record = json.loads((folder / FETCHED_NAME).read_bytes())
+        return {name: str(record[name]) for name in ("remote", "fetched_at")}
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        # A damaged note still shows that the artifact came from somewhere.
+        # The artifact was downloaded, even if the record is damaged.
         return {"remote": "a remote", "fetched_at": ""}
 
 
 def unreadable(path: Path) -> UnreadableArtifactError:
-    """The error for a path that exists but may not be read."""
+    """The error for a path that this user may not read."""
     return UnreadableArtifactError(
-        f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rwX, or chown), or remove it to "
-        "have it rebuilt."
+        f"{path}: permission denied. Allow this user to read it (chmod u+rwX, or chown), or remove it to rebuild it."
     )
 
 
-def _present(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mapping]:
-    """Entry of every listed file, each checked to exist, to be readable and of the right size."""
+def _checked_entries(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mapping]:
+    """Yield the entry of every listed file, after a check that it exists, is readable and has the right size."""
     if not shared:
         for path in stray_files(folder, {entry["name"] for entry in manifest["files"]}):
             _warn_of_stray(path)
@@ -221,7 +221,7 @@ def _present(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mappi
             raise unreadable(path) from None
         size = status.st_size if status and stat.S_ISREG(status.st_mode) else "no file"
         if size != entry["bytes"]:
-            raise DamagedArtifactError(f"{path}: manifest lists {entry['bytes']} bytes, found {size}. {_REMEDY}")
+            raise DamagedArtifactError(f"{path}: expected {entry['bytes']} bytes, got {size}. {_REMEDY}")
         if not os.access(path, os.R_OK):
             raise unreadable(path)
         yield entry
@@ -229,10 +229,10 @@ def _present(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mappi
 
 @cache
 def _warn_of_stray(path: Path) -> None:
-    """Log a file once per process, which checks its artifacts several times."""
-    _logger.warning("%s: unexpected file, left alone: the manifest lists no such file", path)
+    """Log each file once per process."""
+    _logger.warning("%s: ignored, because the manifest does not list this file", path)
 
 
-def _check_digest(path: Path, expected: str, found: str) -> None:
-    if found != expected:
-        raise DamagedArtifactError(f"{path}: manifest lists sha256 {expected[:12]}…, found {found[:12]}…. {_REMEDY}")
+def _check_digest(path: Path, expected: str, actual: str) -> None:
+    if actual != expected:
+        raise DamagedArtifactError(f"{path}: expected sha256 {expected[:12]}…, got {actual[:12]}…. {_REMEDY}")

@@ -1,6 +1,6 @@
-"""Reads Python modules as text: the digests of their definitions, and their imports.
+"""Definitions and imports of Python modules, read as text.
 
-Parsing all modules takes longer than the rest of a run with nothing to do. The results are therefore cached beside
+Parsing all modules takes longer than the rest of a run with nothing to do. The results are therefore cached next to
 Python's bytecode, by the sha256 of a module's text.
 """
 
@@ -20,23 +20,23 @@ from pathlib import Path
 from pipeline.artifacts import code_digest
 from pipeline.optional_packages import find_module, is_local
 
-# Many times the modules of the project. The file keeps the latest.
-_MOST = 2000
-# "module:name", as registries have it that import a module when it is used.
+# Maximum number of cached modules, many times those of the project.
+_MAX_CACHED = 2000
+# "module:name", as in registries, which import a module at its first use.
 _LAZY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 
 
 # Stages, and the runs of a sweep, share most of their modules.
 @cache
 def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str, str], list[str]] | None:
-    """Definition → digest of a module, and all modules that it may import; None if it does not count.
+    """Digests of a module's definitions, and the names of all modules that it may import.
 
-    A module of ``pipeline`` counts. So does a user module that is local (not installed, not of the standard library) or
-    in one of the ``packages`` that the settings name. Imports by a computed name and files that it reads are not seen.
+    A module of ``pipeline`` counts, and so does a user module that is local or in one of the ``packages`` of the
+    settings. For any other module, the result is None. Imports by a computed name are not detected.
     """
     top = module.partition(".")[0]
     path = module_path(module)
-    # A loaded module may have lost its file.
+    # The file of a loaded module may have been removed.
     if path is None or not path.is_file() or not (top == "pipeline" or is_local(path) or top in packages):
         return None
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -45,7 +45,7 @@ def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str
     if digest not in results:
         try:
             results[digest] = _read(ast.parse(content), package)
-        # Compiled, or wrong: its import reports that.
+        # A compiled module, or a syntax error, which the import reports.
         except (SyntaxError, ValueError):
             return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, []
     definitions, imports = results[digest]
@@ -55,8 +55,8 @@ def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str
 
 
 def module_path(module: str) -> Path | None:
-    """The file of a module; None if it has none, or if the name is that of a function in a module."""
-    # A name may be invalid.
+    """Path of a module's file. None if there is no such file."""
+    # The name may be invalid, or that of a function.
     with contextlib.suppress(ValueError, ImportError):
         spec = find_module(module)
         return Path(spec.origin) if spec and spec.has_location and spec.origin else None
@@ -64,15 +64,15 @@ def module_path(module: str) -> Path | None:
 
 
 def _read(tree: ast.Module, package: str) -> list:
-    """The definitions and imports of a module. Of one of ours, other packages do not count."""
+    """Definitions and imports of a module. For modules of ``pipeline``, only imports of ``pipeline`` count."""
     imports = {name for module in _imported(tree, package) for name in _with_packages(module)}
-    is_ours = f"{package}.".startswith("pipeline.")
-    counted = [name for name in sorted(imports) if not is_ours or name.startswith("pipeline.")]
+    is_user_code = not f"{package}.".startswith("pipeline.")
+    counted = [name for name in sorted(imports) if is_user_code or name.startswith("pipeline.")]
     return [code_digest.definition_digests(tree), counted]
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """Every module that is imported anywhere, and every name that may be one."""
+    """Yield the names of all modules that any statement may import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -87,22 +87,22 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _with_packages(module: str) -> Iterator[str]:
-    """The module, and the packages that are imported before it."""
-    parts = module.split(".")
-    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    """Yield the module and its parent packages."""
+    names = module.split(".")
+    yield from (".".join(names[:end]) for end in range(1, len(names) + 1))
 
 
 def _template_digests(path: Path) -> dict[str, str]:
-    """A package's templates are code too: they shape what it writes."""
+    """Digests of a package's templates, which shape its output as code does."""
     templates = sorted(path.parent.glob("templates/*")) if path.name == "__init__.py" else []
     return {f"templates/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in templates}
 
 
 @cache
 def _version() -> bytes:
-    """Digest of the code that reads modules: its results are not those of another version."""
-    own = (Path(__file__), Path(code_digest.__file__))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in own)).digest()
+    """Digest of the code that reads modules, because another version may give other results."""
+    sources = (Path(__file__), Path(code_digest.__file__))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).digest()
 
 
 def _file() -> Path:
@@ -111,26 +111,26 @@ def _file() -> Path:
 
 @cache
 def _results() -> dict[str, list]:
-    """Digest of a text → what ``_read`` returned for it in this and earlier processes."""
+    """Cached results of ``_read``, by the digest of the text."""
     results = {}
-    # A file of another shape is ignored.
+    # An invalid file is ignored.
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         entries = dict(json.loads(_file().read_bytes())).items()
-        results = {digest: read for digest, read in entries if isinstance(read, list) and len(read) == 2}
-    atexit.register(_keep, results, len(results))
+        results = {digest: entry for digest, entry in entries if isinstance(entry, list) and len(entry) == 2}
+    atexit.register(_write, results, len(results))
     return results
 
 
-def _keep(results: dict[str, list], num_known: int) -> None:
-    """Write the results, if Python would write bytecode; atomically, as another process may read or write them."""
-    if len(results) == num_known or sys.dont_write_bytecode:
+def _write(results: dict[str, list], num_cached: int) -> None:
+    """Write the cache atomically, unless Python writes no bytecode."""
+    if len(results) == num_cached or sys.dont_write_bytecode:
         return
     file = _file()
     temporary = file.with_name(f"{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(exist_ok=True)
         try:
-            temporary.write_text(json.dumps(dict(list(results.items())[-_MOST:])))
+            temporary.write_text(json.dumps(dict(list(results.items())[-_MAX_CACHED:])))
             os.replace(temporary, file)
         finally:
             temporary.unlink(missing_ok=True)

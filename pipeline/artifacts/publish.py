@@ -1,8 +1,8 @@
-"""Publishes an artifact atomically: a temporary folder, flushed to disk, takes the place of the old one by a rename.
+"""Atomic publishing of artifacts.
 
-A replaced folder that contains files of somebody else is renamed to ``<name>.kept-<time>``, so that nothing is lost. If
-the process is killed between the two renames, the lock's ``clear_away`` puts the old folder back. Free disk space is
-checked before work starts, and stated when it runs out.
+Files are written to a temporary folder, flushed to disk and renamed. A replaced folder that contains unexpected files
+is renamed to ``<name>.kept-<time>``, so that no file is lost. If the process is killed between two renames, the lock's
+``clear_away`` restores the old folder. Free disk space is checked before the work starts.
 """
 
 import contextlib
@@ -20,45 +20,45 @@ from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, stray_file
 from pipeline.artifacts.stamps import VERIFIED_NAME, stamp_of, write_verified
 from pipeline.errors import DamagedArtifactError, PipelineError, StorageError, causes
 
-# Writes fail if less is free. Libraries that write by themselves do not always report the cause.
+# With less free disk space, writes fail. Not every library reports the cause.
 _FULL_BYTES = 1_000_000
-_REMEDY = "Free some space, or set [Storage] root to a writable folder with enough of it."
+_REMEDY = "Free some disk space, or set [Storage] root to a writable folder with enough space."
 
 _logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
-    """A temporary folder that becomes ``final`` if the block ends well, and is removed otherwise.
+    """Yield a temporary folder, and rename it to ``final`` if the block succeeds. Otherwise remove it.
 
     Raises:
-        StorageError: ``bytes_needed`` are not free, or the disk fails; names path, cause and bytes.
+        StorageError: Less than ``bytes_needed`` are free, or the disk fails.
     """
     with _temporary_folder(final, bytes_needed) as temporary:
         yield temporary
         _flush(temporary)
-        aside = temporary.with_name(f"{temporary.name}.old")
+        old = temporary.with_name(f"{temporary.name}.old")
         if final.is_dir():
-            # Left by this process where a replaced folder could not be removed.
-            retire(aside, final)
+            # A folder that this process could not remove before.
+            retire(old, final)
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.rename(final, aside)
+                os.rename(final, old)
             os.rename(temporary, final)
         except BaseException:
-            # The old one stays where there is no new one.
+            # Restore the old folder if the new one was not published.
             with contextlib.suppress(OSError):
-                os.rename(aside, final)
+                os.rename(old, final)
             raise
         _sync(final.parent)
-        retire(aside, final)
+        retire(old, final)
 
 
 @contextlib.contextmanager
 def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
-    """As ``publishing``, but each file replaces the one of its name by a rename, the manifest last.
+    """Like ``publishing``, but rename the files one by one into ``final``, the manifest last.
 
-    It is for a folder that people may have open, or in which they keep files of their own.
+    The folder itself stays, because people may have it open or keep their own files in it.
     """
     with _temporary_folder(final, bytes_needed) as temporary:
         yield temporary
@@ -70,37 +70,38 @@ def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]
         _sync(final)
         # A rename changes the stamp of a file.
         files = read_manifest(final)["files"]
-        write_verified(temporary, {one["name"]: stamp_of((final / one["name"]).stat(), one["sha256"]) for one in files})
+        stamps = {file["name"]: stamp_of((final / file["name"]).stat(), file["sha256"]) for file in files}
+        write_verified(temporary, stamps)
         with contextlib.suppress(FileNotFoundError):
             os.replace(temporary / VERIFIED_NAME, final / VERIFIED_NAME)
 
 
 def retire(old: Path, final: Path) -> None:
-    """Remove the folder that ``final`` replaced; if it contains files of somebody else, rename it instead."""
-    if not old.is_dir() or not (stray := _files_of_others(old, final)):
+    """Remove the folder that ``final`` replaced. If it contains unexpected files, rename it instead."""
+    if not old.is_dir() or not (stray := _stray_files_of_replaced(old, final)):
         shutil.rmtree(old, ignore_errors=True)
         return
     kept = final.with_name(f"{final.name}{KEPT}{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9:09d}")
     os.rename(old, kept)
     names = ", ".join(path.relative_to(old).as_posix() for path in stray[:5])
-    _logger.warning("%s: rebuilt, its earlier folder contains other files (%s) and is kept: %s", final, names, kept)
+    _logger.warning("%s: the replaced folder contains unexpected files (%s) and is now %s", final, names, kept)
 
 
 def discard(folder: Path) -> None:
-    """Remove an artifact, or a folder of them, by one rename: no reader sees a part of it."""
-    aside = _temporary_name(folder)
+    """Remove a folder. It is renamed first, so that no reader finds an incomplete artifact."""
+    temporary = _temporary_name(folder)
     with contextlib.suppress(FileNotFoundError):
-        os.rename(folder, aside)
-    shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_artifact(folder: Path) -> bool:
-    """Remove an artifact by ``discard``. If it contains stray files, log them instead and return False."""
+    """Remove an artifact. If it contains stray files, log them instead and return False."""
     with contextlib.suppress(DamagedArtifactError):
         if stray := stray_files(folder, _listed(folder)):
             names = ", ".join(str(path.relative_to(folder)) for path in stray)
             _logger.warning(
-                "%s: not removed, it holds unexpected files: %s. Move them elsewhere, or remove the folder yourself.",
+                "%s: not removed, because it contains unexpected files (%s). Move them, or remove the folder yourself.",
                 *(folder, names),
             )
             return False
@@ -109,42 +110,43 @@ def remove_artifact(folder: Path) -> bool:
 
 
 def require_space(folder: Path, bytes_needed: int) -> None:
-    """Raise a StorageError if fewer bytes are free for ``folder``, which need not exist yet."""
+    """Raise a StorageError if fewer than ``bytes_needed`` are free. The folder need not exist yet."""
     free = free_bytes(folder)
     if free < bytes_needed:
-        raise StorageError(f"{folder}: needs {_megabytes(bytes_needed)}, {_megabytes(free)} are free. {_REMEDY}")
+        needed, available = _megabytes(bytes_needed), _megabytes(free)
+        raise StorageError(f"{folder}: {needed} are needed, but only {available} are free. {_REMEDY}")
 
 
 def used_bytes(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 if there is none."""
+    """Bytes of a file, or of all files in a folder. 0 if the path does not exist."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def free_bytes(folder: Path) -> int:
-    """Free bytes of the file system of ``folder``, which need not exist yet."""
+    """Free bytes of the folder's file system. The folder need not exist yet."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def storage_error(error: BaseException, folder: Path, bytes_needed: int) -> StorageError:
-    """The error for people: the file, the cause, the bytes needed and those free now."""
+    """The error with the file, the cause, the bytes needed and the bytes free now."""
     file, cause = getattr(error, "filename", None), getattr(error, "strerror", None) or str(error)
     cause = f"{cause}: {file}" if file else cause
-    needed = f"about {_megabytes(bytes_needed)} are needed, " if bytes_needed else ""
+    needed = f"About {_megabytes(bytes_needed)} are needed, " if bytes_needed else ""
     free = _megabytes(free_bytes(folder))
-    return StorageError(f"{folder}: cannot be written ({cause}): {needed}{free} are free. {_REMEDY}")
+    return StorageError(f"{folder}: cannot be written ({cause}). {needed}{free} are free. {_REMEDY}")
 
 
 def _is_storage_failure(error: BaseException, folder: Path) -> bool:
-    """Whether an error comes from the disk: it names a path in the folder, or the disk is full."""
+    """Whether the disk is full, or an error names a path in the folder."""
     if free_bytes(folder) < _FULL_BYTES:
         return True
-    for one in causes(error):
-        if isinstance(one, OSError):
-            names = (os.fsdecode(name) for name in (one.filename, one.filename2) if isinstance(name, str | bytes))
-            if one.errno == errno.EDQUOT or any(Path(name).is_relative_to(folder) for name in names):
+    for cause in causes(error):
+        if isinstance(cause, OSError):
+            names = (os.fsdecode(name) for name in (cause.filename, cause.filename2) if isinstance(name, str | bytes))
+            if cause.errno == errno.EDQUOT or any(Path(name).is_relative_to(folder) for name in names):
                 return True
     return False
 
@@ -166,7 +168,7 @@ def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
     except Exception as error:
         if not _is_storage_failure(error, final.parent):
             raise
-        # The message states what is free without the files written so far.
+        # The message states the free space without the files written so far.
         shutil.rmtree(temporary, ignore_errors=True)
         raise storage_error(error, final.parent, bytes_needed) from error
     finally:
@@ -181,36 +183,36 @@ def _listed(folder: Path) -> set[str]:
     return {entry["name"] for entry in read_manifest(folder)["files"]}
 
 
-def _files_of_others(old: Path, final: Path) -> list[Path]:
-    """Stray files of a replaced folder; if its manifest is damaged, those that its successor has no place for."""
+def _stray_files_of_replaced(old: Path, final: Path) -> list[Path]:
+    """Stray files of a replaced folder. If its manifest is damaged, files that its successor does not have."""
     try:
         return stray_files(old, _listed(old))
     except DamagedArtifactError:
         stray = stray_files(old, {path.relative_to(final).as_posix() for path in final.rglob("*")})
-        # In a folder of its logs, TensorBoard names files by the time, after the same word.
-        ours = {_folder_and_word(path, final) for path in final.rglob("*")}
-        return [path for path in stray if path.parent == old or _folder_and_word(path, old) not in ours]
+        # TensorBoard names files by a prefix and the time.
+        expected = {_folder_and_prefix(path, final) for path in final.rglob("*")}
+        return [path for path in stray if path.parent == old or _folder_and_prefix(path, old) not in expected]
 
 
-def _folder_and_word(path: Path, artifact: Path) -> tuple[Path, str]:
+def _folder_and_prefix(path: Path, artifact: Path) -> tuple[Path, str]:
     return path.parent.relative_to(artifact), path.name.partition(".")[0]
 
 
 def _flush(folder: Path) -> None:
-    """Force every file and folder below ``folder`` to disk: a rename must not outrun the bytes it publishes."""
+    """Force every file and folder below ``folder`` to disk, so that the rename comes after the bytes."""
     for path in [*sorted(folder.rglob("*")), folder]:
-        # Neither the target of a link nor a pipe, which would block.
+        # Neither links nor pipes. Opening a pipe would block.
         if stat.S_IFMT(path.lstat().st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             _sync(path)
 
 
 def _sync(path: Path) -> None:
-    """Force a file, or a folder's list of names, to disk."""
+    """Force a file or a folder's entries to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # By itself it does not say which file it was.
+        # The error of os.fsync does not contain the path.
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)

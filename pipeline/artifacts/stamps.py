@@ -1,6 +1,7 @@
-"""Stamps of files whose content was digested, so that an unchanged file is not read again.
+"""Stamps of digested files, so that an unchanged file is not read again.
 
-``verified.json`` contains them, beside the manifest. It is no part of the artifact, as stamps differ between machines.
+The file ``verified.json`` next to the manifest contains the stamps. Stamps differ between machines, so the
+manifest does not list the file.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ def sha256_of(path: Path) -> str:
 
 
 def stamp_of(status: os.stat_result, sha256: str) -> Stamp:
-    """Stamp of a file with this digest; a program can set the time of modification, but not ``ctime_ns``."""
+    """Stamp of a file with this digest. Programs can set ``mtime_ns``, but not ``ctime_ns``."""
     return {
         "bytes": status.st_size,
         "inode": status.st_ino,
@@ -34,30 +35,30 @@ def stamp_of(status: os.stat_result, sha256: str) -> Stamp:
     }
 
 
-def current_stamp(path: Path, known: object, digest: Callable[[Path], str] = sha256_of) -> Stamp:
-    """Current stamp of a file; ``digest`` reads it unless ``known``, an entry of ``verified.json``, is that stamp.
+def current_stamp(path: Path, cached: object, digest: Callable[[Path], str] = sha256_of) -> Stamp:
+    """Current stamp of a file. ``digest`` reads the file only if ``cached`` is not the current stamp.
 
     Raises:
-        OSError: the file is missing or cannot be read.
+        OSError: The file is missing or cannot be read.
     """
     status = path.stat()
-    if isinstance(known, Mapping) and known == stamp_of(status, str(known.get("sha256"))):
-        return known
+    if isinstance(cached, Mapping) and cached == stamp_of(status, str(cached.get("sha256"))):
+        return cached
     return stamp_of(status, _digest_once(digest, path, tuple(stamp_of(status, "").items())))
 
 
 def read_verified(folder: Path) -> dict[str, object]:
-    """File → stamp of the files that were digested in this folder; empty if nothing is known."""
+    """Stamps of the digested files of a folder, by name. Empty without a valid ``verified.json``."""
     try:
         stamps = json.loads((folder / VERIFIED_NAME).read_bytes())
-    # RecursionError: brackets nested without end.
+    # RecursionError comes from deeply nested brackets.
     except (OSError, ValueError, RecursionError):
         return {}
     return stamps if isinstance(stamps, dict) else {}
 
 
 def write_verified(folder: Path, stamps: Mapping[str, object]) -> None:
-    """Write the stamps atomically; a disk that cannot be written is no error."""
+    """Write the stamps atomically. A read-only disk is no error."""
     temporary = folder / f"{VERIFIED_NAME}.{os.getpid()}.tmp"
     with contextlib.suppress(OSError):
         temporary.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
@@ -65,7 +66,7 @@ def write_verified(folder: Path, stamps: Mapping[str, object]) -> None:
 
 
 def is_about_verification(name: str) -> bool:
-    """Whether a file of this name in an artifact's folder contains stamps, complete or not."""
+    """Whether a file of this name contains stamps, complete or not."""
     return re.fullmatch(rf"{re.escape(VERIFIED_NAME)}(\.\d+\.tmp)?", name) is not None
 
 

@@ -32,7 +32,7 @@ def test_an_8_mb_disk_is_refused_with_the_bytes_needed_and_free(first_run, disk,
     luigi = Luigi(disk(8), first_run.data_dir)
     done = luigi(*FAST)
     assert done.returncode == STORAGE
-    assert re.search(rf"{luigi.root}/runs: needs 10.0 MB, \d\.\d MB are free", done.stderr)
+    assert re.search(rf"{luigi.root}/runs: 10.0 MB are needed, but only \d\.\d MB are free", done.stderr)
     assert "Traceback" not in done.stderr
     assert_nothing_partial(luigi.root)
     records = luigi.artifacts("records")
@@ -52,7 +52,7 @@ def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
     luigi = Luigi(disk(25), first_run.data_dir)
     done = luigi(*FAST, *WIDE)
     assert done.returncode == STORAGE, done.stderr
-    assert re.search(rf"{luigi.root}/runs: needs 31\.\d MB, \d+\.\d MB are free", done.stderr), done.stderr
+    assert re.search(rf"{luigi.root}/runs: 31\.\d MB are needed, but only \d+\.\d MB are free", done.stderr)
     assert "Epoch 1/" not in done.stderr
     assert_nothing_partial(luigi.root)
 
@@ -88,8 +88,8 @@ def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
     said = "".join([*said, rest])
     assert process.returncode == STORAGE, said
     # A training that has not begun yet asks for its space first, and says the same without the system's words.
-    full = r"No space left on device.*about [\d.]+ MB are needed, [\d.]+ MB are free"
-    refused = r"needs [\d.]+ MB, [\d.]+ MB are free"
+    full = r"No space left on device.*About [\d.]+ MB are needed, [\d.]+ MB are free"
+    refused = r"[\d.]+ MB are needed, but only [\d.]+ MB are free"
     assert re.search(f"{full}|{refused}" if line == "training baseline_cnn" else full, said, re.DOTALL), said
     assert "Traceback" not in said
     assert_nothing_partial(luigi.root)

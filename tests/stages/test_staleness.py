@@ -371,7 +371,7 @@ def test_an_unexpected_file_is_named_and_makes_nothing_stale(first_run, tmp_path
     note.write_text("mine")
     done = luigi.command("status", *FAST)
     assert [line.split() for line in done.stdout.splitlines()] == [[name, "fresh"] for name in STAGES]
-    assert f"{note}: unexpected file, left alone" in done.stderr
+    assert f"{note}: ignored, because the manifest does not list this file" in done.stderr
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert note.read_text() == "mine"
 
@@ -426,7 +426,7 @@ def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
     done = luigi.here("tasks", "Report", *FAST)
     assert done.returncode == 0
     assert "Report: building report (damaged: " in done.stderr
-    assert "report.md: manifest lists" in done.stderr
+    assert "report.md: expected " in done.stderr
     assert "Train" not in done.stderr
 
 

@@ -106,7 +106,7 @@ TABLE = [
     (here, {"invalid": "a.png has changed"}, State.STALE, "a.png has changed", True),
     (of_this_run, {"invalid": "a.png has changed"}, State.FRESH, "", False),
     (here, {"force": "Train"}, State.STALE, "requested by [Force] stage = Train", False),
-    (damaged, {}, State.DAMAGED, "found no file", True),
+    (damaged, {}, State.DAMAGED, "got no file", True),
     (here, {"known": False}, State.WAITING, "for Source", False),
     (nothing, {"known": False}, State.WAITING, "for Source", False),
 ]

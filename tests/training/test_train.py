@@ -277,7 +277,7 @@ def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_pat
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(DamagedArtifactError, match=f"{shard.name}: manifest lists sha256"):
+    with pytest.raises(DamagedArtifactError, match=f"{shard.name}: expected sha256"):
         run(copy, tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 
