@@ -158,9 +158,8 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
             raise _Parsed(error) from error
         raise _Parsed
 
-    def start(line: Sequence[str], **_: object) -> None:
-        # Words after python -m tasks.
-        check(["--module", "tasks", *line[3:]])
+    def start(args: Sequence[str], **_: object) -> None:
+        check(["--module", "tasks", *args[args.index("tasks") + 1 :]])
 
     with ExitStack() as stack:
         stack.enter_context(in_process.started("tensorcraft", *argv, cwd=folder, env=dict(os.environ)))
