@@ -16,7 +16,7 @@ from pipeline.errors import DamagedArtifactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.registry import Registry
 from pipeline.settings.report import THRESHOLDS, ReportSettings
-from pipeline.training.heartbeat import say_done
+from pipeline.training.heartbeat import announce_done
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID
@@ -161,7 +161,7 @@ def rounded(seconds: float) -> str:
 def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
     if report.below[0].processes > 1:
-        say_done(root_folder(), settings=Train().digest())
+        announce_done(root_folder(), settings=Train().digest())
     _logger.info("Nothing to do. Every stage is fresh.")
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
 

@@ -173,7 +173,7 @@ class Train(Stage, parameters=TrainSettings):
     @cached_property
     def heartbeat(self) -> Heartbeat:
         """Shows the other processes that this one is alive, from its start to its last stage."""
-        return Heartbeat(root_folder(), self.group, settings=self.digest(), on_gone=stop)
+        return Heartbeat(root_folder(), self.group, settings=self.digest(), on_failure=stop)
 
     def digest(self) -> str:
         """A digest of settings, code and packages, which must be equal in all processes."""
@@ -214,7 +214,7 @@ class Train(Stage, parameters=TrainSettings):
                 "folder": folder,
                 "model": self.model,
             }
-            in_child("pipeline.training.results:evaluate_again", job)
+            in_child("pipeline.training.results:reevaluate", job)
             return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
         record = self.train_into(folder, self.checkpoints())
         if record.status == "skipped":

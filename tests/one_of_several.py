@@ -20,7 +20,7 @@ if __name__ == "__main__":
     records, folder, checkpoints, settings = json.loads(sys.argv[1])
     request = request_for(Path(records), Path(folder), checkpoints=Path(checkpoints), **settings)
     member = process_group(request.settings)
-    heartbeat = Heartbeat(Path(folder).parent, member, settings="", on_gone=lambda failure: os._exit(1))
+    heartbeat = Heartbeat(Path(folder).parent, member, settings="", on_failure=lambda failure: os._exit(1))
     try:
         Path(folder).mkdir()
         if member.is_chief:

@@ -63,7 +63,7 @@ class Mismatch(Untrusted):
 
 
 #: The parts of the stage's time, each ``…_seconds`` in the breakdown.
-STAGE_PARTS = ("startup", "loading", "training", "evaluation", "checkpoint", "saving", "measuring", "profiling")
+STAGE_PHASES = ("startup", "loading", "training", "evaluation", "checkpoint", "saving", "measuring", "profiling")
 
 
 class TimeBreakdown(Untrusted):

@@ -1,1 +1,1 @@
-"""Training of a model on the input streams, and its evaluation. ``train.py`` is the stage on one page."""
+"""Training and evaluation of a model. ``train.py`` outlines the Train stage."""

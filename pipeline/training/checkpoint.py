@@ -1,8 +1,8 @@
-"""Checkpoints after each epoch: the variables of model and optimizer, the state of dropout, and the run's history.
+"""Checkpoints with the variables of model and optimizer, the state of dropout and the history of the run.
 
-The order of examples depends on seed and epoch alone. A resumed run ends with the weights of an uninterrupted one, bit
-for bit on the same CPU. A checkpoint of other hardware, or of another computation, is refused. Another host with the
-same hardware adds a segment to the run.
+The order of examples depends only on seed and epoch. A resumed run therefore ends with the weights of an uninterrupted
+run, bit for bit on the same CPU. Checkpoints of other hardware or of another computation are ignored. Another host
+with the same hardware adds a segment to the run.
 """
 
 import json
@@ -31,11 +31,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class History:
-    """The finished epochs of a run, by all processes that trained it, as plain data.
+    """Finished epochs of a run, including those of earlier processes.
 
-    ``rows`` are the metrics of its epochs, ``segments`` the epochs of each process as in the record, ``seconds`` those
-    of each part of the stage up to the newest checkpoint, ``best`` the model's variables after the best epoch, if it is
-    to be kept, and ``restored`` the number of epochs that earlier processes trained.
+    ``rows`` has the metrics of each epoch, and ``segments`` the epochs of each process as in the record. ``seconds``
+    are per phase of the stage until the newest checkpoint. ``best`` has the variables after the best epoch if [Train]
+    keep is "best". ``restored`` counts the epochs of earlier processes.
     """
 
     rows: list[dict[str, float]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class History:
     restored: int = 0
 
     def compiling(self) -> frozenset[int]:
-        """The epochs that compiled."""
+        """Epochs that included a compilation."""
         return compiling_epochs({"segments": self.segments, "epochs_restored": self.restored})
 
 
@@ -58,39 +58,39 @@ def save_checkpoint(
     used: Mapping[str, Any],
     belongs_to: Mapping[str, Any],
 ) -> None:
-    """Publish the state after the last epoch of ``history`` in ``folder``, then remove the one before it.
+    """Publish a checkpoint of the last epoch in ``folder`` and remove earlier checkpoints.
 
-    ``used``, plain JSON data, is the hardware and computation that a process must share to resume. ``belongs_to`` is
-    for the clean-up: the experiment, and artifacts that the checkpoint needs.
+    ``used`` is JSON data, the hardware and computation that must be equal to resume. ``belongs_to`` has the experiment
+    and the artifacts that retention keeps for this checkpoint.
     """
     epoch = len(history.rows)
     final = folder / f"epoch-{epoch:06d}"
-    about = {"rows": history.rows, "segments": history.segments, "seconds": history.seconds}
+    content = {"rows": history.rows, "segments": history.segments, "seconds": history.seconds}
     with publishing(final) as temporary:
-        (temporary / _STATE_NAME).write_bytes(save(copied(variables_of(model, optimizer=True))))
+        (temporary / _STATE_NAME).write_bytes(save(copied_values(variables_of(model, optimizer=True))))
         if history.best:
             (temporary / _BEST_NAME).write_bytes(save(history.best))
-        (temporary / _HISTORY_NAME).write_text(json.dumps(about), encoding="utf-8")
+        (temporary / _HISTORY_NAME).write_text(json.dumps(content), encoding="utf-8")
         identity = {"run": fingerprint, "epoch": epoch, "used": dict(used)}
         write_manifest(temporary, stage="checkpoint", identity=identity, details={"belongs_to": dict(belongs_to)})
-    for other in folder.glob("epoch-*"):
-        if other != final:
-            discard(other)
+    for checkpoint in folder.glob("epoch-*"):
+        if checkpoint != final:
+            discard(checkpoint)
 
 
 def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
-    """Greatest disk space of a run's files, beyond the present checkpoints: two checkpoints, or one and two models."""
-    network = sum(math.prod(variable.shape) * 4 for variable in model.variables)
-    optimizer = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
-    checkpoint = optimizer + network * (2 if keep_best else 1)
-    return max(0, checkpoint + max(checkpoint, 2 * network) - used_bytes(folder))
+    """Peak disk space in bytes beyond the present checkpoints: two checkpoints, or a checkpoint and two models."""
+    model_bytes = sum(math.prod(variable.shape) * 4 for variable in model.variables)
+    optimizer_bytes = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
+    checkpoint_bytes = optimizer_bytes + model_bytes * (2 if keep_best else 1)
+    return max(0, checkpoint_bytes + max(checkpoint_bytes, 2 * model_bytes) - used_bytes(folder))
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:
-    """Load the newest valid checkpoint of this run with the same ``used`` into ``model``.
+    """Load the newest valid checkpoint of this run into ``model``. Checkpoints with another ``used`` are ignored.
 
     Returns:
-        The history of the run, empty without a usable checkpoint.
+        The history of the run, which is empty if no checkpoint is valid.
     """
     for candidate in sorted(folder.glob("epoch-*"), reverse=True):
         try:
@@ -102,11 +102,11 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         identity = manifest["identity"]
         if identity.get("run") != fingerprint:
             continue
-        before = identity.get("used") or {}
-        differing = [name for name, now in used.items() if before.get(name) != now]
+        saved = identity.get("used") or {}
+        differing = [name for name, value in used.items() if saved.get(name) != value]
         if differing:
-            changes = _changes(differing, before, used)
-            _logger.warning("Ignoring the checkpoint %s, because it used other inputs: %s", candidate.name, changes)
+            changes = _changes(differing, saved, used)
+            _logger.warning("Ignoring checkpoint %s, because it used other inputs: %s", candidate.name, changes)
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
         if state.keys() == variables.keys():
@@ -120,17 +120,17 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
 
 
 def variables_of(model: keras.Model, *, optimizer: bool = False) -> dict[str, keras.Variable]:
-    """Name → variable of the model, with those of its optimizer if they are asked for."""
+    """Index and path → variable of the model and, on request, of its optimizer."""
     variables = [*model.variables, *(model.optimizer.variables if optimizer else ())]
-    # Variables may share a path, for example the seed states of two dropouts.
-    return {f"{place:04d} {variable.path}": variable for place, variable in enumerate(variables)}
+    # Variables may share a path, for example the seed states of two dropout layers.
+    return {f"{index:04d} {variable.path}": variable for index, variable in enumerate(variables)}
 
 
-def copied(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
-    """Copies, because a converted variable may share memory with the next step on a CPU."""
+def copied_values(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
+    """Copies of the values. On a CPU, a converted variable may share memory with the next step."""
     return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
 
 
 @message
-def _changes(names: list[str], before: Mapping[str, Any], used: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} was {before.get(name)!r}, is {used[name]!r}" for name in names)
+def _changes(names: list[str], saved: Mapping[str, Any], used: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {saved.get(name)!r} → {used[name]!r}" for name in names)

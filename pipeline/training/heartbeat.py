@@ -1,7 +1,7 @@
-"""Presence files of the processes that train together, under the storage root that they share.
+"""Heartbeat files of the processes that train together, under their common storage root.
 
-Each process rewrites its file every second. A process is gone if its file is missing or no longer changes. So the
-others can name it, whatever error the end of its connection caused. The file of process 0 has its requests to train.
+Each process rewrites its file every second. A process has stopped if its file is missing or does not change. The other
+processes can therefore name it, whatever error the lost connection raises. Process 0 writes its requests to its file.
 """
 
 import atexit
@@ -21,114 +21,114 @@ from pipeline.training.process_group import ProcessGroup
 
 FOLDER_NAME = "processes"
 _BEAT_SECONDS = 1.0
-# A file that is as old belongs to a process that is gone.
+# A process has stopped if its file is unchanged for this time.
 _SILENT_SECONDS = 20.0
-# A process that is at work may report a better reason than the end of another.
+# Time for a running process to report a more precise error than the stop of a peer.
 _PATIENCE_SECONDS = 10.0
 
-_of_this_process: list["Heartbeat"] = []
+_heartbeats: list["Heartbeat"] = []
 
 
 class Heartbeat:
-    """The presence of one process, and its view of the others."""
+    """Heartbeat of this process, and monitor of its peers."""
 
-    def __init__(self, root: Path, group: ProcessGroup, *, settings: str, on_gone: Callable[[PipelineError], None]):
+    def __init__(self, root: Path, group: ProcessGroup, *, settings: str, on_failure: Callable[[PipelineError], None]):
         """Announce this process under the storage root.
 
-        ``settings`` is a digest of all settings, which have to be the same everywhere. ``on_gone`` is called in another
-        thread if a process is gone and this one does not end by itself.
+        ``settings`` is a digest that must be equal in all processes. Another thread calls ``on_failure`` if a peer
+        stopped and this process does not end by itself.
         """
-        self.root, self._group, self._on_gone = root, group, on_gone
-        self._mine = _content(settings, token=uuid.uuid4().hex)
-        # Rank → the file's content, and when it last changed. Those in ``_present`` were seen to change.
-        self._others: dict[int, tuple[dict, float]] = {}
+        self.root, self._group, self._on_failure = root, group, on_failure
+        self._state = _content(settings, token=uuid.uuid4().hex)
+        # Rank → content of the file, and time of its last change. ``_present`` has the files that changed.
+        self._changes: dict[int, tuple[dict, float]] = {}
         self._present: dict[int, dict] = {}
         self._lock = threading.Lock()
         self._is_over, self._has_failed = threading.Event(), threading.Event()
         self.failure: PipelineError | None = None
         (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
         self._beat()
-        # The clocks of hosts differ, but all files have that of the file system.
-        self._since = (self._read(group.rank) or {"at": time.time()})["at"]
+        # The clocks of hosts differ, but the file system has a single clock.
+        self._started = (self._read(group.rank) or {"at": time.time()})["at"]
         threading.Thread(target=self._run, daemon=True).start()
-        _of_this_process.append(self)
+        _heartbeats.append(self)
         atexit.register(self.leave, is_done=False)
 
     def wait_for_all(self, timeout_seconds: float) -> None:
         """Wait until all processes are present.
 
         Raises:
-            SettingsError: a process was started with other settings.
-            WorkerDiedError: processes are missing. The message names them.
+            SettingsError: A process has other settings.
+            WorkerDiedError: Processes are missing. The message names them.
         """
         deadline, processes = time.monotonic() + timeout_seconds, self._group.processes
         while len(self._present) < processes - 1:
             if self._has_failed.wait(0.1):
                 raise self.failure
             if time.monotonic() > deadline:
-                everyone = {self._group.rank: self._mine} | self._present
-                missing = sorted({*range(processes)} - {*everyone})
-                there = ", ".join(f"{rank} on {about['host']}" for rank, about in sorted(everyone.items()))
+                states = {self._group.rank: self._state} | self._present
+                missing = sorted({*range(processes)} - {*states})
+                present = ", ".join(f"{rank} on {state['host']}" for rank, state in sorted(states.items()))
                 self.failure = WorkerDiedError(
-                    f"[Train] processes: {processes} are to train together, and after {timeout_seconds:.0f} s missing: "
-                    f"{', '.join(map(str, missing))} (there: {there}). Start the same command on its host with "
-                    f"--Train-process-id {missing[0]}, or allow more time with --Train-join-timeout-seconds."
+                    f"[Train] processes: expected {processes} within {timeout_seconds:.0f} s, missing "
+                    f"{', '.join(map(str, missing))}, present {present}. Start the same command on the missing host "
+                    f"with --Train-process-id {missing[0]}, or increase --Train-join-timeout-seconds."
                 )
                 raise self.failure
 
-    def next_request(self, last: str, timeout_seconds: float) -> tuple[str, Any] | None:
-        """Wait for a request of process 0 after ``last``: its id and content, or None if process 0 is done.
+    def next_request(self, last_id: str, timeout_seconds: float) -> tuple[str, Any] | None:
+        """Wait for the next request after ``last_id``. Return its id and content, or None if process 0 has finished.
 
         Raises:
-            PipelineError: process 0 refused this process, is missing or is gone.
+            PipelineError: Process 0 rejected this process, is missing or stopped.
         """
-        begun = time.monotonic()
+        started = time.monotonic()
         while not self._has_failed.wait(_BEAT_SECONDS / 2):
-            chief, waited = self._read(0) or _content(""), time.monotonic() - begun
+            chief, waited = self._read(0) or _content(""), time.monotonic() - started
             if 0 not in self._present:
-                if self._had_nothing_to_do(chief, waited, timeout_seconds):
+                if self._ended_early(chief, waited, timeout_seconds):
                     return None
                 if waited > timeout_seconds:
                     raise WorkerDiedError(
-                        f"[Train] processes: process 0 was not there within {timeout_seconds:.0f} s, by "
-                        f"{self._path(0)}. Start the same command with --Train-process-id 0, on the same storage root."
+                        f"[Train] processes: process 0 has not written {self._path(0)} within {timeout_seconds:.0f} s. "
+                        "Start the same command with --Train-process-id 0 on the same storage root."
                     )
             elif chief["end"] == "done":
                 return None
-            elif chief["request"] and chief["request"][0] != last:
+            elif chief["request"] and chief["request"][0] != last_id:
                 return tuple(chief["request"])
         raise self.failure
 
-    def _had_nothing_to_do(self, chief: dict, waited: float, timeout_seconds: float) -> bool:
-        """Whether process 0 was done before it met this one. At its start it may still replace a file of before."""
-        if chief["end"] != "done" or chief["settings"] != self._mine["settings"]:
+    def _ended_early(self, chief: dict, waited: float, timeout_seconds: float) -> bool:
+        """Whether process 0 finished before rendezvous. Its file may come from an earlier start."""
+        if chief["end"] != "done" or chief["settings"] != self._state["settings"]:
             return False
-        age = self._since - chief["at"]
+        age = self._started - chief["at"]
         return age < 0 or (age < timeout_seconds and waited > _PATIENCE_SECONDS)
 
     @contextlib.contextmanager
     def requesting(self, request: Any) -> Iterator[None]:
-        """Ask the other processes to train with this one."""
-        self._mine["request"] = [uuid.uuid4().hex, request]
+        """Context in which the other processes train with this one, as ``request`` specifies."""
+        self._state["request"] = [uuid.uuid4().hex, request]
         self._beat()
         try:
             yield
         finally:
-            self._mine["request"] = None
+            self._state["request"] = None
 
     def explain(self, error: Exception) -> Exception:
-        """The error that names the process that is gone, for an error that a lost connection caused."""
+        """Convert the error of a lost connection to an error that names the stopped process."""
         self._has_failed.wait(_SILENT_SECONDS + 2 * _BEAT_SECONDS)
         if self.failure is None and self._group.processes == 2:
-            # The connection can only be the one to the other process.
-            self.failure = self._gone(1 - self._group.rank)
+            # With two processes, a lost connection identifies the peer.
+            self.failure = self._stopped_error(1 - self._group.rank)
         return self.failure or WorkerDiedError(
-            f"[Train] processes: one of the {self._group.processes} processes is gone, so training has stopped in all "
-            f"of them; the log of that one says why ({error}). Finished epochs are kept: start all again to resume."
+            f"[Train] processes: one of the {self._group.processes} processes stopped ({error}). Training ended in "
+            "all of them. Read the log of that process, then start all processes to resume after the last checkpoint."
         )
 
     def leave(self, *, is_done: bool) -> None:
-        """End the presence. The others go on only if this process is done."""
+        """Stop the heartbeat. Peers continue only if this process is done."""
         if self._is_over.is_set():
             return
         self._is_over.set()
@@ -136,68 +136,68 @@ class Heartbeat:
         with self._lock:
             if is_done or self.failure:
                 end = "done" if is_done else [type(self.failure).__name__, str(self.failure)]
-                _write(path, self._mine | {"end": end})
+                _write(path, self._state | {"end": end})
             else:
                 path.unlink(missing_ok=True)
 
     def _run(self) -> None:
         while not self._is_over.wait(_BEAT_SECONDS):
-            # A file system may fail for a moment.
+            # Shared file systems have transient errors.
             with contextlib.suppress(OSError):
                 self._beat()
-                if self.failure is None and (failure := self._look()):
+                if self.failure is None and (failure := self._find_failure()):
                     self.failure = failure
                     self._has_failed.set()
-                    # Again, as a callback of the garbage collector swallows an interrupt.
+                    # The call repeats, because a callback of the garbage collector swallows an interrupt.
                     while not self._is_over.wait(_PATIENCE_SECONDS):
-                        self._on_gone(failure)
+                        self._on_failure(failure)
                         self._is_over.wait(_SILENT_SECONDS)
 
     def _beat(self) -> None:
         with self._lock:
             if not self._is_over.is_set():
-                self._mine["beat"] += 1
-                _write(self._path(self._group.rank), self._mine)
+                self._state["beat"] += 1
+                _write(self._path(self._group.rank), self._state)
 
-    def _look(self) -> PipelineError | None:
-        """The reason to stop, by the files of all processes."""
-        processes, own_rank, own = self._group.processes, self._group.rank, self._read(self._group.rank)
-        if own and own["token"] != self._mine["token"]:
+    def _find_failure(self) -> PipelineError | None:
+        """Error of the first failed process. None if all are running."""
+        processes, this_rank, content = self._group.processes, self._group.rank, self._read(self._group.rank)
+        if content and content["token"] != self._state["token"]:
             return SettingsError(
-                f"[Train] process_id: {own_rank} is there already, on {own['host']}. Give each of the {processes} "
-                f"processes its own, from 0 to {processes - 1}."
+                f"[Train] process_id: {this_rank} is in use by a process on {content['host']}. Pass a different number "
+                f"from 0 to {processes - 1} to each process."
             )
-        return next(filter(None, (self._look_at(rank) for rank in range(processes) if rank != own_rank)), None)
+        return next(filter(None, (self._check_process(rank) for rank in range(processes) if rank != this_rank)), None)
 
-    def _look_at(self, rank: int) -> PipelineError | None:
-        found, now = self._read(rank), time.monotonic()
-        content, since = self._others.get(rank, (None, now))
-        if found is not None and found != content:
+    def _check_process(self, rank: int) -> PipelineError | None:
+        latest, now = self._read(rank), time.monotonic()
+        content, changed_at = self._changes.get(rank, (None, now))
+        if latest is not None and latest != content:
             # The file of an earlier run does not change.
-            is_at_work = content is not None and content["token"] == found["token"]
-            content, since = self._others[rank] = found, now
-            if is_at_work and found["settings"] != self._mine["settings"]:
-                other, host = (rank, found["host"]) if rank else (self._group.rank, self._mine["host"])
+            is_running = content is not None and content["token"] == latest["token"]
+            content, changed_at = self._changes[rank] = latest, now
+            if is_running and latest["settings"] != self._state["settings"]:
+                process, host = (rank, latest["host"]) if rank else (self._group.rank, self._state["host"])
                 return SettingsError(
-                    f"[Train] processes: process {other}, on {host}, was started with other settings, other code or "
-                    "other records. Start all with the same command, from the same version, on one storage root."
+                    f"[Train] processes: process {process} on {host} has other settings, code or records. Start all "
+                    "processes with the same command, version and storage root."
                 )
-            if is_at_work:
-                self._present.setdefault(rank, found)
+            if is_running:
+                self._present.setdefault(rank, latest)
         if rank not in self._present or content["end"] == "done":
             return None
         if isinstance(content["end"], list):
             name, text = content["end"]
             return SettingsError(text) if name == "SettingsError" else WorkerDiedError(text)
-        # A file system may fail to show a file for a moment.
-        silent = 3 * _BEAT_SECONDS if found is None else _SILENT_SECONDS
-        return self._gone(rank) if now - since > silent else None
+        # A shared file system may hide a file for a moment.
+        limit_seconds = 3 * _BEAT_SECONDS if latest is None else _SILENT_SECONDS
+        return self._stopped_error(rank) if now - changed_at > limit_seconds else None
 
-    def _gone(self, rank: int) -> WorkerDiedError:
-        where = f", on {self._present[rank]['host']}," if rank in self._present else ""
+    def _stopped_error(self, rank: int) -> WorkerDiedError:
+        host = f" on {self._present[rank]['host']}" if rank in self._present else ""
         return WorkerDiedError(
-            f"[Train] processes: process {rank} of {self._group.processes}{where} is gone, so training has stopped in "
-            "all of them. Finished epochs are kept: start all again to resume."
+            f"[Train] processes: process {rank} of {self._group.processes}{host} stopped. Training ended in all "
+            "processes. Start all processes to resume after the last checkpoint."
         )
 
     def _path(self, rank: int) -> Path:
@@ -205,22 +205,22 @@ class Heartbeat:
 
     def _read(self, rank: int) -> dict | None:
         try:
-            # Both of one file, which another may replace meanwhile.
+            # One open file gives content and time of the same version.
             with self._path(rank).open(encoding="utf-8") as file:
-                found = json.load(file) | {"at": os.fstat(file.fileno()).st_mtime}
+                content = json.load(file) | {"at": os.fstat(file.fileno()).st_mtime}
         except (OSError, ValueError, TypeError):
             return None
-        return found if found.keys() >= _content("").keys() else None
+        return content if content.keys() >= _content("").keys() else None
 
 
 def end_all() -> None:
-    """Tell the other processes that all work of this process is done."""
-    for heartbeat in _of_this_process:
+    """Announce to the other processes that this process has finished."""
+    for heartbeat in _heartbeats:
         heartbeat.leave(is_done=True)
 
 
-def say_done(root: Path, *, settings: str) -> None:
-    """Tell the other processes that process 0 has nothing to do."""
+def announce_done(root: Path, *, settings: str) -> None:
+    """Announce to the other processes that process 0 has nothing to train."""
     (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
     _write(root / FOLDER_NAME / "0.json", _content(settings) | {"end": "done"})
 

@@ -1,4 +1,4 @@
-"""The request to train, and its child process, alone or together with the processes of other hosts."""
+"""Starts a training in a child process, alone or in a process group across hosts."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup
 
 _TRAIN = "pipeline.training.train:train"
-# Messages of a collective operation and of JAX's service if another process is gone. The service aborts this one.
+# Collective operations and JAX's service raise these messages if a peer stops. The service then aborts this process.
 _LOST_CONNECTION = (
     *("Gloo", "oordination service", "distributed service", "onnection closed", "onnection reset", "heartbeat"),
     "UNAVAILABLE",
@@ -29,15 +29,15 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """One run to train.
+    """Arguments of one training.
 
     Attributes:
-        records: the folder of the published records.
-        requested_dataset: the dataset that the user asked for. A placeholder may replace it.
-        checkpoints: the folder of the run's checkpoints. The run resumes from a checkpoint there.
-        started: the value of ``time.perf_counter`` when the stage began. All processes of a machine share this clock.
-        experiment: by default it has the name of the dataset.
-        drawn: the file of the seeded weights, if another backend drew them.
+        records: Folder of the published records.
+        requested_dataset: Dataset that the user requested. A placeholder may replace it.
+        checkpoints: Folder of the run's checkpoints. The run resumes from the newest of them.
+        started: Value of ``time.perf_counter`` at the start of the stage. All processes of a machine share this clock.
+        experiment: Name of the experiment, by default that of the dataset.
+        seeded_weights: File of the seeded weights, if another backend generated them.
     """
 
     records: Path
@@ -48,29 +48,29 @@ class TrainRequest:
     started: float | None = None
     initial: InitialWeights | None = None
     experiment: str = ""
-    drawn: Path | None = None
+    seeded_weights: Path | None = None
     group: ProcessGroup = field(default_factory=ProcessGroup)
 
 
 def train_in_child(request: TrainRequest, folder: Path, heartbeat: Heartbeat | None = None) -> RunRecord:
-    """Train in the child process; on JAX in one of its own, because JAX keeps its devices for the life of a process.
+    """Train in a child process. JAX reserves its devices until a process ends, so it gets a new child per run.
 
-    TensorFlow draws the seeded weights, so that the same seed begins with the same weights on either backend.
-    ``presence`` is that of this process, if it is process 0 of several.
+    TensorFlow generates the seeded weights, so a seed has the same weights on both backends. Process 0 of a group
+    passes its ``heartbeat``.
 
     Raises:
-        PipelineError: what ``train`` raises.
-        WorkerDiedError: a process is gone. The message names it.
+        PipelineError: The training failed, see ``train``.
+        WorkerDiedError: A process stopped. The message names it.
     """
     job = {"request": request, "folder": folder}
     if choose_backend(request.settings) == TENSORFLOW:
         return in_child(_TRAIN, job, returns=RunRecord, cpu_devices=request.settings.replicas)
     # The next run removes the folder if this one is killed.
     with tempfile.TemporaryDirectory(prefix=".drawn-", dir=folder.parent) as scratch:
-        drawn = Path(scratch) / "drawn.safetensors"
-        how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
-        in_child("pipeline.training.model:draw_weights", how)
-        job["request"] = request = replace(request, drawn=drawn)
+        file = Path(scratch) / "drawn.safetensors"
+        arguments = {"records_folder": request.records, "settings": request.settings, "file": file}
+        in_child("pipeline.training.model:write_seeded_weights", arguments)
+        job["request"] = request = replace(request, seeded_weights=file)
         if heartbeat is None:
             return in_child(_TRAIN, job, returns=RunRecord, backend=JAX)
         with heartbeat.requesting(json.loads(to_json(_moved(request, heartbeat.root, Path())))):
@@ -78,19 +78,19 @@ def train_in_child(request: TrainRequest, folder: Path, heartbeat: Heartbeat | N
 
 
 def follow(content: Any, group: ProcessGroup, folder: Path, heartbeat: Heartbeat) -> None:
-    """Train with process 0, as its request asks, into a folder that nobody keeps."""
+    """Train with process 0 as its request ``content`` specifies. The caller discards ``folder``."""
     request = replace(_moved(of_class(TrainRequest, content), Path(), heartbeat.root), group=group)
     _train_together({"request": request, "folder": folder}, heartbeat)
 
 
-def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
-    """The request with paths under another root: each host may mount the storage root at another place."""
+def _moved(request: TrainRequest, root: Path, new_root: Path) -> TrainRequest:
+    """The request with paths relative to another root, because hosts may mount the storage root at different paths."""
 
     def move(path: Path) -> Path:
-        return other / path.relative_to(root) if path.is_relative_to(root) else path
+        return new_root / path.relative_to(root) if path.is_relative_to(root) else path
 
     initial = request.initial and replace(request.initial, file=move(request.initial.file))
-    paths = {name: move(getattr(request, name)) for name in ("records", "checkpoints", "drawn")}
+    paths = {name: move(getattr(request, name)) for name in ("records", "checkpoints", "seeded_weights")}
     return replace(request, initial=initial, **paths)
 
 
@@ -98,10 +98,10 @@ def _train_together(job: dict, heartbeat: Heartbeat) -> RunRecord:
     try:
         return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_in_process_group=True)
     except WorkerDiedError as error:
-        last_lines = getattr(error, "__notes__", [])
-        if "SIGABRT" in str(error) and _is_lost_connection(last_lines):
+        log_lines = getattr(error, "__notes__", [])
+        if "SIGABRT" in str(error) and _is_lost_connection(log_lines):
             raise heartbeat.explain(error) from None
-        for line in last_lines:
+        for line in log_lines:
             _logger.info("%s", line)
         raise
     except RuntimeError as error:
@@ -111,4 +111,4 @@ def _train_together(job: dict, heartbeat: Heartbeat) -> RunRecord:
 
 
 def _is_lost_connection(texts: Iterable[str]) -> bool:
-    return any(part in text for text in texts for part in _LOST_CONNECTION)
+    return any(phrase in text for text in texts for phrase in _LOST_CONNECTION)

@@ -1,7 +1,7 @@
-"""The epochs of a training, the selection of one of them on the validation split, and the end of training.
+"""The training loop: epochs, checkpoints, early stopping and selection of an epoch on the validation split.
 
-``fit`` is called once per epoch with that epoch's finite stream. So training and evaluation are timed apart, no step at
-the end of an epoch runs twice, and an epoch depends on (seed, epoch) alone.
+Each epoch calls ``fit`` once with a finite stream. Training and evaluation are therefore timed separately, no step
+runs twice, and an epoch depends only on the seed and its number.
 """
 
 import logging
@@ -23,7 +23,7 @@ from pipeline.settings.training import TrainSettings
 from pipeline.training.checkpoint import (
     History,
     bytes_needed,
-    copied,
+    copied_values,
     restore_checkpoint,
     save_checkpoint,
     variables_of,
@@ -31,16 +31,16 @@ from pipeline.training.checkpoint import (
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
 
-#: Metrics of the epochs.
+#: The metrics of each epoch.
 Rows = Sequence[Mapping[str, float]]
 
 _logger = logging.getLogger(__name__)
 
 
 def restore(setup: TrainingSetup) -> History:
-    """The history of the run, with the newest checkpoint in the model."""
+    """Load the newest checkpoint into the model and return the history of the run."""
     checkpoints, group = setup.request.checkpoints, setup.group
-    # Process 0 writes the checkpoints, and the hosts of several processes may differ.
+    # Process 0 writes the checkpoints, and its host may differ from this one.
     used = group.from_chief(setup.used())
     with setup.placement.scope():
         history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
@@ -53,21 +53,21 @@ def restore(setup: TrainingSetup) -> History:
 
 
 def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -> dict[str, Any]:
-    """Train the epochs that the history lacks, with a checkpoint after each.
+    """Train the remaining epochs and save a checkpoint after each. Return the final epoch's predictions by split.
 
-    Returns the predictions of the last epoch by split. Empty if no epoch is left, or if patience ends.
-    IncompleteTrainingError: the optimizer did not make an update for each step.
+    The result is empty if no epoch remains or if training stops early. IncompleteTrainingError: the optimizer made
+    fewer or more updates than there were steps.
     """
-    settings, model, metric, known = setup.settings, setup.model, setup.problem.chosen_by, setup.known
+    settings, model, metric, fields = setup.settings, setup.model, setup.problem.chosen_by, setup.request_fields
     earlier, receipt = tuple(history.segments), setup.receipt
     if earlier:
-        done, host = len(history.rows), earlier[-1]["hostname"]
-        _logger.info("Resuming after epoch %d/%d, which was trained on %s.", done, settings.epochs, host)
+        finished, host = len(history.rows), earlier[-1]["hostname"]
+        _logger.info("Resuming after epoch %d/%d, which was trained on %s.", finished, settings.epochs, host)
     train_devices = setup.placement.runtime.observe_training(model)
-    about = {
+    identity = {
         "fingerprint": setup.request.fingerprint,
         "used": setup.used(),
-        "belongs_to": {name: known.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
+        "belongs_to": {name: fields.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
     }
     for row in history.rows:
         _write_row(setup, summaries, row)
@@ -76,7 +76,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         epoch = len(history.rows) + 1
         row, predictions = _run_epoch(setup, epoch)
         setup.clock.enter("checkpoint")
-        # All processes follow the figures of one, because patience depends on them.
+        # Patience depends on the metrics, so all processes use those of process 0.
         row |= setup.group.from_chief(row)
         history.rows.append(row)
         receipt = confirm(receipt, train_devices())
@@ -90,28 +90,28 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         history.segments = [*earlier, segment]
         history.seconds = setup.clock.seconds()
         if settings.keep == "best" and best_epoch(history.rows, metric) == epoch:
-            history.best = copied(variables_of(model))
+            history.best = copied_values(variables_of(model))
         if setup.group.is_chief:
-            save_checkpoint(setup.request.checkpoints, model, history, **about)
+            save_checkpoint(setup.request.checkpoints, model, history, **identity)
         _write_row(setup, summaries, row)
-        _report(row, settings.epochs, setup.problem.units.rate)
+        _log_epoch(row, settings.epochs, setup.problem.units.rate)
     return predictions
 
 
-def keep_epoch(setup: TrainingSetup, history: History) -> int:
-    """Restore the weights of the epoch that the settings select, and return it."""
-    kept = last = len(history.rows)
+def select_epoch(setup: TrainingSetup, history: History) -> int:
+    """Load the weights of the epoch that [Train] keep selects. Return its number, from 1."""
+    epoch = len(history.rows)
     if setup.settings.keep == "best":
-        kept = best_epoch(history.rows, setup.problem.chosen_by)
-    if kept != last:
-        _logger.info("Keeping the weights of epoch %d, the best on the validation split.", kept)
+        epoch = best_epoch(history.rows, setup.problem.chosen_by)
+    if epoch != len(history.rows):
+        _logger.info("Keeping the weights of epoch %d, the best on the validation split.", epoch)
         with setup.placement.scope():
             assign(variables_of(setup.model), history.best)
-    return kept
+    return epoch
 
 
 def best_epoch(rows: Rows, metric: str) -> int:
-    """The first epoch, from 1, with the greatest "accuracy", or the least "loss", on validation. NaN is the worst."""
+    """First epoch, from 1, with the highest validation "accuracy" or the lowest validation "loss". NaN is worst."""
     sign = 1 if metric == "accuracy" else -1
     values = [row[f"validation_{metric}"] for row in rows]
     merits = [-math.inf if math.isnan(value) else sign * value for value in values]
@@ -119,7 +119,7 @@ def best_epoch(rows: Rows, metric: str) -> int:
 
 
 def has_lost_patience(rows: Rows, patience: int, metric: str) -> bool:
-    """Whether the last ``patience`` epochs were no better than one before. 0: never."""
+    """Whether the last ``patience`` epochs brought no improvement. A patience of 0 never ends."""
     return bool(patience and rows) and len(rows) - best_epoch(rows, metric) >= patience
 
 
@@ -135,7 +135,7 @@ def _is_over(rows: Rows, settings: TrainSettings, metric: str) -> bool:
 
 
 def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Train and evaluate an epoch, numbered from 1. Returns predictions for the last epoch only."""
+    """Train and evaluate an epoch, numbered from 1. Return predictions for the final epoch only."""
     model, evaluation, clock = setup.model, setup.problem.evaluation, setup.clock
     clock.enter("training")
     row = {"epoch": epoch, **_train(setup, epoch)}
@@ -156,50 +156,50 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
 
 def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
-    of_an_epoch, unit = stream.predictions_per_epoch, setup.problem.units.many
+    per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.many
 
-    def tell(batch: int, logs: object) -> None:
-        done = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * of_an_epoch
-        progress.tell(f"Epoch {epoch}/{epochs}", round(done), epochs * of_an_epoch, unit=unit)
+    def report_progress(batch: int, logs: object) -> None:
+        finished = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * per_epoch
+        progress.tell(f"Epoch {epoch}/{epochs}", round(finished), epochs * per_epoch, unit=unit)
 
-    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=tell)]
-    how = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=report_progress)]
+    options = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}
     started = time.perf_counter()
-    fitted = model.fit(stream.training(epoch - 1), **how)
+    fitted = model.fit(stream.training(epoch - 1), **options)
     seconds = time.perf_counter() - started
     return {
         "loss": fitted.history["loss"][-1],
         "accuracy": fitted.history["accuracy"][-1],
         "train_seconds": round(seconds, 4),
-        "examples_per_second": round(of_an_epoch / seconds, 1),
+        "examples_per_second": round(per_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }
 
 
 def _check_updates(model: keras.Model, expected: int) -> None:
-    """Compare the steps of the record with the updates of the optimizer."""
+    """Check that the optimizer made the expected number of updates."""
     optimizer = model.optimizer
-    # It skips updates with gradients that are not finite.
+    # This optimizer skips updates if a gradient is not finite.
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return
     expected //= optimizer.gradient_accumulation_steps or 1
     updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
     if updates != expected:
         raise IncompleteTrainingError(
-            f"expected {expected:,} updates of the weights so far, the optimizer counts {updates:,}. The run is not "
-            "published. Look for user code that ends an epoch early."
+            f"Expected {expected:,} updates of the weights, got {updates:,}. The run is not published. Check whether "
+            "user code ends an epoch early."
         )
 
 
-def _report(row: Mapping[str, float], epochs: int, rate: str) -> None:
-    left = epochs - row["epoch"]
-    # Estimated from the newest epoch, because the first one compiles.
-    seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
+def _log_epoch(row: Mapping[str, float], epochs: int, rate: str) -> None:
+    remaining = epochs - row["epoch"]
+    # The newest epoch gives the estimate, because epoch 1 compiles.
+    seconds_left = remaining * (row["train_seconds"] + row["evaluation_seconds"])
     _logger.info(
         "Epoch %d/%d: loss %.4f, accuracy %.2f%%, test loss %.4f, test accuracy %.2f%%, %.1f s, %s %s%s",
         *(row["epoch"], epochs, row["loss"], 100 * row["accuracy"], row["test_loss"], 100 * row["test_accuracy"]),
         *(row["train_seconds"], f"{row['examples_per_second']:,.0f}", rate),
-        f", about {seconds_left:.0f} s left" if left else "",
+        f", about {seconds_left:.0f} s left" if remaining else "",
     )
 
 

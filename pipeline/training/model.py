@@ -1,6 +1,7 @@
-"""The compiled model: seeded weights, adaptation to the data, weights of another run, frozen layers and the optimizer.
+"""Builds and compiles the model: seeded or initial weights, adaptation to the data, frozen layers, optimizer.
 
-Rules choose what the settings leave open. Timing the choices on the machine never found anything faster (docs/LOG.md).
+Fixed rules choose precision and compilation if the settings do not. Benchmarks of the alternatives on the machine
+never found a faster choice (docs/LOG.md).
 """
 
 import logging
@@ -26,9 +27,9 @@ from pipeline.problems.problem import Stream
 from pipeline.runs.initial_weights import InitialWeights, digest_of
 from pipeline.settings.training import OF_THE_RECIPE, TrainSettings
 
-# Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
+# A compromise between the cost of a call and a response to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 _logger = logging.getLogger(__name__)
 
@@ -43,23 +44,23 @@ def compiled_model(
     labels_mixed: bool = False,
     prepare: Callable[[keras.Model], None] = lambda model: None,
 ) -> keras.Model:
-    """A new model in the scope of the placement, compiled for ``steps`` steps per epoch.
+    """Build and compile a model for ``steps`` steps per epoch, in the scope of the placement.
 
-    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of ``mixed_loss``; ``prepare`` is
-    called with the seeded model before it is compiled. SettingsError: it does not take the examples of the records.
+    ``outputs`` is "logits" or "probabilities". Mixed labels have the format of ``mixed_loss``. ``prepare`` changes the
+    seeded model before compilation. SettingsError: the model does not accept the examples of the records.
     """
     precision = choose_precision(settings.precision, placement)
     jit_compile = choose_jit_compile(settings.jit_compile, placement)
     training_recipe, problem = find_recipe(settings.training_recipe), problem_of_records(manifest)
     loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", training_recipe.label_smoothing))
-    # Outside the scope, because it clears the distribution of JAX too.
+    # This call also clears JAX's distribution, so it precedes the scope.
     keras.utils.clear_session()
     placement.runtime.set_matmul_precision(precision)
     with placement.scope():
-        model = seeded_network(manifest, settings, precision)
+        model = seeded_model(manifest, settings, precision)
         prepare(model)
         if placement.effective_device == "cpu" and not jit_compile:
-            # JAX trains without TensorFlow being installed.
+            # This module needs TensorFlow, which a JAX environment may lack.
             from pipeline.models.cpu_kernels import quicken
 
             quicken(model)
@@ -68,22 +69,22 @@ def compiled_model(
             loss=mixed_loss(loss) if labels_mixed else loss,
             metrics=[mixed_accuracy()] if labels_mixed else problem.metrics(),
             jit_compile=jit_compile,
-            # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
+            # Keras supports several steps per execution only on one replica (keras-team/keras issue 19246).
             steps_per_execution=min(STEPS_PER_EXECUTION, steps) if placement.num_replicas == 1 else 1,
         )
     return model
 
 
-def seeded_network(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:
-    """A new model with seeded weights, the first one of Keras's session. SettingsError: it does not fit the records."""
+def seeded_model(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:
+    """Build a model with seeded weights, the first of Keras's session. SettingsError: it does not fit the records."""
     keras.utils.set_random_seed(settings.seed)
     return build_network(problem_of_records(manifest).task(manifest), settings.model, precision)
 
 
 def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
-    """The settings that override the recipe's learning rate, weight decay and label smoothing."""
-    given = {name: getattr(settings, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
-    return {name: value for name, value in given.items() if value != OF_THE_RECIPE}
+    """Settings that override the training recipe's learning rate, weight decay and label smoothing."""
+    values = {name: getattr(settings, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
+    return {name: value for name, value in values.items() if value != OF_THE_RECIPE}
 
 
 def _optimizer(
@@ -100,21 +101,21 @@ def _optimizer(
     )
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
-    # Without biases and the scales of normalizations.
+    # Biases and the scales of normalization layers are vectors.
     if "weight_decay" in overrides and not training_recipe.decays_vectors:
-        optimizer.exclude_from_weight_decay([one for one in model.trainable_variables if len(one.shape) < 2])
-    # Built before the first step, so that its variables have the same names in a resumed run.
+        optimizer.exclude_from_weight_decay([vector for vector in model.trainable_variables if len(vector.shape) < 2])
+    # Building before the first step gives the variables the same names in a resumed run.
     optimizer.build(model.trainable_variables)
     return optimizer
 
 
 def mixed_loss(plain: Crossentropy) -> Callable:
-    """The loss of labels that may be mixed, float32 (batch, 3): label, other label, share of the first."""
+    """Loss for plain labels or mixed labels, float32 (batch, 3): label, second label, share of the first label."""
 
     def loss(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-        if not (parts := _parts(labels)):
+        if not (columns := _mixed_columns(labels)):
             return plain(labels, outputs)
-        first, second, share = parts
+        first, second, share = columns
         return share * plain(first, outputs) + (1 - share) * plain(second, outputs)
 
     loss.of_plain = plain
@@ -122,20 +123,20 @@ def mixed_loss(plain: Crossentropy) -> Callable:
 
 
 def mixed_accuracy() -> keras.Metric:
-    """The accuracy. The label of a mixed example is the one with the greater share."""
+    """Accuracy for plain or mixed labels. In a mixed example, the label with the greater share counts."""
 
-    def is_right(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-        if parts := _parts(labels):
-            first, second, share = parts
+    def is_correct(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
+        if columns := _mixed_columns(labels):
+            first, second, share = columns
             labels = keras.ops.where(share >= 0.5, first, second)
         return keras.metrics.sparse_categorical_accuracy(labels, outputs)
 
-    return keras.metrics.MeanMetricWrapper(is_right, name="accuracy")
+    return keras.metrics.MeanMetricWrapper(is_correct, name="accuracy")
 
 
-def _parts(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor] | None:
-    """The columns of mixed labels. None for plain ones, as in the evaluation."""
-    # The import needs TensorFlow, as mixing does.
+def _mixed_columns(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor] | None:
+    """Columns of mixed labels. None for plain labels, as in the evaluation."""
+    # This module needs TensorFlow, which a JAX environment may lack.
     from pipeline.augmentation.augment import MIXED_WIDTH
 
     if len(labels.shape) != 2 or labels.shape[1] != MIXED_WIDTH:
@@ -143,14 +144,14 @@ def _parts(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTen
     return keras.ops.cast(labels[:, 0], "int32"), keras.ops.cast(labels[:, 1], "int32"), labels[:, 2]
 
 
-def draw_weights(records_folder: Path, settings: TrainSettings, file: Path) -> None:
-    """Write a run's seeded weights, for a training on another backend."""
+def write_seeded_weights(records_folder: Path, settings: TrainSettings, file: Path) -> None:
+    """Write a run's seeded weights to a safetensors file, for training on another backend."""
     keras.utils.clear_session()
-    save_file(named_weights(seeded_network(read_manifest(records_folder), settings, "float32")), file)
+    save_file(named_weights(seeded_model(read_manifest(records_folder), settings, "float32")), file)
 
 
 def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
-    """Layer and variable name → float32 array. The names are the same in a model that was saved and loaded."""
+    """Layer and variable name → float32 array. Saving and loading a model keeps the names."""
     return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
 
 
@@ -160,62 +161,64 @@ def begin(
     initial: InitialWeights | None,
     train: Stream,
     *,
-    drawn: Path | None = None,
+    seeded_weights: Path | None = None,
 ) -> dict[str, Any] | None:
-    """Adapt a new model to the train split, assign its initial weights and freeze layers.
+    """Assign seeded weights, adapt the model to the train split, load initial weights and freeze layers.
 
-    ``drawn`` is a file of ``draw_weights``, which come before all that. Adaptation comes before the weights of another
-    run, because its later layers were trained with those. A layer takes weights if all of them exist under its name
-    and in its shapes. So the last layers may differ, for example for other labels.
+    ``seeded_weights`` is a file of ``write_seeded_weights``. Initial weights replace the result of the adaptation. A
+    layer loads them if the file has all its variables with the same names and shapes. The last layers may therefore
+    differ, for example if the labels differ.
 
-    Returns the fields of ``Beginning`` in the record, or None if there is nothing to do.
+    Returns:
+        Fields of ``Beginning`` in the record. None if no layer was adapted, loaded or frozen.
 
     Raises:
-        SettingsError: no layer fits, none or all are to be frozen, or user code fails.
+        SettingsError: No layer fits, the pattern freezes no layer or all layers, or user code fails.
     """
-    if drawn:
-        assign(named_variables(model), load_file(drawn))
+    if seeded_weights:
+        assign(named_variables(model), load_file(seeded_weights))
     adapted = 0
     if adapter := find_adapter(settings.model):
         examples, _ = next(train.evaluation().unbatch().batch(ADAPTED_EXAMPLES).as_numpy_iterator())
         adapter(model, examples)
         adapted = len(examples)
-        _logger.info("the network is adapted to %s examples of train", f"{adapted:,}")
-    taken, left = _take(model, settings, initial) if initial else ((), {})
+        _logger.info("Adapted the model to %s examples of the train split.", f"{adapted:,}")
+    loaded, omitted = _load_initial(model, settings, initial) if initial else ((), {})
     frozen = _freeze(model, settings.freeze) if settings.freeze else ()
     if not (initial or frozen or adapted):
         return None
-    return {"taken": taken, "left": left, "frozen": frozen, "adapted_examples": adapted}
+    return {"taken": loaded, "left": omitted, "frozen": frozen, "adapted_examples": adapted}
 
 
-def _take(model: keras.Model, settings: TrainSettings, initial: InitialWeights) -> tuple[tuple[str, ...], dict]:
-    """Layers that took their weights, and the others with the reason."""
+def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialWeights) -> tuple[tuple[str, ...], dict]:
+    """Load initial weights. Return the loaded layers, and the reason for each omitted layer."""
     file = initial.file
     if digest_of(file, settings.initial_weights) != initial.digest:
         raise SettingsError(
-            f"[Train] initial_weights: expected the weights that were there before, {file} has changed. Run again."
+            f"[Train] initial_weights: {file} has changed since the start of this command. Run the command again."
         )
     weights = _read(file)
     layers: dict[str, dict[str, keras.Variable]] = {}
     for name, variable in named_variables(model).items():
         layers.setdefault(name.rpartition("/")[0] or name, {})[name] = variable
-    left = {layer: reason for layer, variables in layers.items() if (reason := _why_not(variables, weights))}
-    taken = tuple(layer for layer in layers if layer not in left)
-    if not taken:
-        reasons = "; ".join(f"{layer}: {reason}" for layer, reason in [*left.items()][:_MOST_NAMED])
+    omitted = {layer: reason for layer, variables in layers.items() if (reason := _load_error(variables, weights))}
+    loaded = tuple(layer for layer in layers if layer not in omitted)
+    if not loaded:
+        reasons = ", ".join(f"{layer} ({reason})" for layer, reason in [*omitted.items()][:_MAX_LISTED])
         raise SettingsError(
-            f"[Train] initial_weights: expected weights of at least one layer of {settings.model} in {file}. {reasons}."
+            f"[Train] initial_weights: {file} fits no layer of {settings.model}. Differences: {reasons}. Pass weights "
+            "of the same architecture."
         )
-    for layer in taken:
+    for layer in loaded:
         assign(layers[layer], weights)
     for name, layer in named_layers(model):
-        # Preprocessing layers compute with values derived from their weights.
-        if name in taken and hasattr(layer, "finalize_state"):
+        # Preprocessing layers cache values that they derive from their weights.
+        if name in loaded and hasattr(layer, "finalize_state"):
             layer.finalize_state()
-    _logger.info("initial weights of %s: %s", file, ", ".join(taken))
-    for layer, reason in left.items():
-        _logger.info("%s keeps its own initial weights: %s", layer, reason)
-    return taken, left
+    _logger.info("Loaded initial weights from %s into %s.", file, ", ".join(loaded))
+    for layer, reason in omitted.items():
+        _logger.info("Layer %s keeps its seeded weights: %s", layer, reason)
+    return loaded, omitted
 
 
 def _read(file: Path) -> dict[str, np.ndarray]:
@@ -223,45 +226,45 @@ def _read(file: Path) -> dict[str, np.ndarray]:
         if file.suffix == ".safetensors":
             return load_file(file)
         return named_weights(keras.saving.load_model(file, safe_mode=True, compile=False))
-    # A file from anywhere may raise anything.
+    # Readers of untrusted files raise many types of exceptions.
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         raise SettingsError(
-            f"[Train] initial_weights: expected a file that can be read, got {file}: {text}."
+            f"[Train] initial_weights: cannot read {file} ({text}). Pass a .keras or .safetensors file."
         ) from error
 
 
-def _why_not(variables: Mapping[str, keras.Variable], weights: Mapping[str, np.ndarray]) -> str:
-    """Why a layer cannot take its weights. An empty string: it can."""
+def _load_error(variables: Mapping[str, keras.Variable], weights: Mapping[str, np.ndarray]) -> str:
+    """Reason that a layer cannot load the weights. Empty if it can."""
     for name, variable in variables.items():
         if name not in weights:
-            return f"no {name} there"
+            return f"missing {name}"
         if tuple(variable.shape) != weights[name].shape:
-            return _other_shape(name, tuple(variable.shape), weights[name].shape)
+            return _shape_error(name, tuple(variable.shape), weights[name].shape)
     return ""
 
 
 def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
-    """Freeze the layers with weights whose name, or the name of their model, matches the whole pattern."""
+    """Freeze the layers whose full name, or the name of an enclosing model, matches the whole pattern."""
     layers = {name: layer for name, layer in named_layers(model) if layer.weights}
-    # Of "a/b/c" the names are "a", "a/b" and "a/b/c".
-    parts = {name: accumulate(name.split("/"), "{}/{}".format) for name in layers}
-    frozen = tuple(name for name in layers if any(re.fullmatch(pattern, part) for part in parts[name]))
+    # The layer "a/b/c" has the prefixes "a", "a/b" and "a/b/c".
+    prefixes = {name: accumulate(name.split("/"), "{}/{}".format) for name in layers}
+    frozen = tuple(name for name in layers if any(re.fullmatch(pattern, prefix) for prefix in prefixes[name]))
     if not frozen:
-        names = ", ".join([*layers][:_MOST_NAMED])
+        names = ", ".join([*layers][:_MAX_LISTED])
         raise SettingsError(
-            f"[Train] freeze: expected a regular expression of layers' names, none is {pattern!r} as a whole: {names}."
+            f"[Train] freeze: {pattern!r} matches no whole name of a layer. Pass a regular expression for {names}."
         )
     for name in frozen:
         layers[name].trainable = False
     if not model.trainable_variables:
         raise SettingsError(
-            f"[Train] freeze: expected a regular expression that leaves a layer to train, {pattern!r} leaves none."
+            f"[Train] freeze: {pattern!r} freezes every layer. Pass a regular expression that leaves a layer to train."
         )
-    _logger.info("frozen: %s", ", ".join(frozen))
+    _logger.info("Froze the layers %s.", ", ".join(frozen))
     return frozen
 
 
 @message
-def _other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
-    return f"{name} has the shape {shape}, there {found}"
+def _shape_error(name: str, shape: tuple[int, ...], file_shape: tuple[int, ...]) -> str:
+    return f"{name} has the shape {shape} in the model and {file_shape} in the file"

@@ -1,4 +1,4 @@
-"""The processes that train one model together: the rank of this one, and the values that they share."""
+"""Process group of one training: rendezvous, rank and exchange of values."""
 
 import ipaddress
 import json
@@ -14,12 +14,11 @@ from pipeline.errors import SettingsError
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import FROM_ENVIRONMENT, TrainSettings, split_address
 
-# The rank by Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes.
+# Variables of Slurm, of GKE for TPUs (other TPUs: hardware/tpu_vm.py) and of indexed Kubernetes jobs.
 _RANKS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
-# For TPUs where nothing else names a port. For Slurm the number of the job chooses one of the last ports, so that two
-# jobs of one node do not meet.
+# The TPU port is a default. On Slurm, the job's number selects a high port, so that two jobs on a node do not collide.
 _TPU_PORT, _FIRST_SLURM_PORT, _SLURM_JOBS = 8476, 61440, 4096
-# Until JAX takes a silent process for gone. The presence files find most of them earlier.
+# JAX declares a process dead after this time. Heartbeat files detect most stops earlier.
 _HEARTBEAT_SECONDS = 20
 
 _logger = logging.getLogger(__name__)
@@ -27,9 +26,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes that train one model, and the ``rank`` of this one. All call each method at the same points.
+    """Processes that train one model together. All of them call the methods in the same order.
 
-    ``host`` and ``port`` are the address of process 0, empty for one process.
+    ``rank`` is that of this process. ``host`` and ``port`` are the address of process 0, empty for one process.
     """
 
     processes: int = 1
@@ -39,11 +38,11 @@ class ProcessGroup:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the results of all."""
+        """Whether this process writes the results."""
         return self.rank == 0
 
     def join(self, *, timeout_seconds: int) -> None:
-        """Join JAX's service, before JAX computes. SettingsError: process 0 cannot listen at its address."""
+        """Join JAX's service before the first computation. SettingsError: process 0 cannot listen at its address."""
         if self.processes == 1:
             return
         import jax
@@ -51,7 +50,7 @@ class ProcessGroup:
         if self.is_chief:
             self._check_address()
         address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-        # Under srun JAX knows the cards of this process. Elsewhere it may search the network.
+        # Under srun, JAX detects the GPUs of this process. Elsewhere, detection may search the network.
         is_of_slurm = "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_PROCID") == str(self.rank)
         jax.distributed.initialize(
             address,
@@ -64,7 +63,7 @@ class ProcessGroup:
         )
 
     def leave(self) -> None:
-        """Leave JAX's service when all processes have come this far."""
+        """Wait for all processes, then leave JAX's service."""
         if self.processes > 1:
             import jax
 
@@ -72,7 +71,7 @@ class ProcessGroup:
             jax.distributed.shutdown()
 
     def gather(self, value: Any) -> list[Any]:
-        """The JSON value of each process, by rank."""
+        """Gather a JSON value of each process, in the order of ranks."""
         if self.processes == 1:
             return [value]
         import numpy as np
@@ -80,45 +79,45 @@ class ProcessGroup:
 
         content = np.frombuffer(json.dumps(value).encode(), np.uint8)
         lengths = multihost_utils.process_allgather(np.int32(content.size))
-        # A power of two, so that few shapes are compiled.
+        # Powers of two limit the number of compiled shapes.
         padded = np.zeros(1 << int(lengths.max() - 1).bit_length(), np.uint8)
         padded[: content.size] = content
         rows = multihost_utils.process_allgather(padded)
         return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
     def from_chief(self, value: Any) -> Any:
-        """The JSON value of process 0."""
+        """Broadcast the JSON value of process 0."""
         return self.gather(value)[0]
 
-    def check_equal(self, what: str, value: Any) -> None:
-        """Raise a SettingsError with the value of each process if they differ."""
+    def check_equal(self, name: str, value: Any) -> None:
+        """Raise a SettingsError with the value of each process if the values differ."""
         values = self.gather(value)
-        if any(one != values[0] for one in values):
-            found = "; ".join(f"process {rank}: {one}" for rank, one in enumerate(values))
+        if any(each != values[0] for each in values):
+            listed = ", ".join(f"{each} (process {rank})" for rank, each in enumerate(values))
             raise SettingsError(
-                f"[Train] processes: expected the same {what} in all, got {found}. Start all on one storage root, with "
-                "devices of one kind."
+                f"[Train] processes: expected the same {name} in all processes, got {listed}. Start all processes on "
+                "one storage root and on devices of the same kind."
             )
 
     def _check_address(self) -> None:
         try:
-            family, *_, where = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-            socket.create_server(where[:2], family=family).close()
+            family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            socket.create_server(address[:2], family=family).close()
         except OSError as error:
             raise SettingsError(
                 f"[Train] coordinator_address: process 0 cannot listen at {self.host}:{self.port} ({error.strerror}). "
-                "It has to be an address of this host with a free port."
+                "Pass an address of this host with a free port."
             ) from error
-        if ipaddress.ip_address(where[0]).is_loopback and self.host not in ("localhost", where[0]):
+        if ipaddress.ip_address(address[0]).is_loopback and self.host not in ("localhost", address[0]):
             _logger.warning(
-                "[Train] coordinator_address: %s is %s on this host, where no other reaches it. Name its address in "
-                "the network, if there are processes on others.",
-                *(self.host, where[0]),
+                "[Train] coordinator_address: %s resolves to %s, which other hosts cannot reach. If processes run "
+                "on other hosts, pass an address that they can reach.",
+                *(self.host, address[0]),
             )
 
 
 def process_group(settings: TrainSettings, environment: Mapping[str, str] = os.environ) -> ProcessGroup:
-    """The processes of the settings. The environment decides what these leave open. SettingsError: it does not."""
+    """Process group from the settings and, for missing values, the environment. SettingsError: both lack a value."""
     if settings.processes == 1:
         return ProcessGroup()
     rank = settings.process_id
@@ -128,7 +127,7 @@ def process_group(settings: TrainSettings, environment: Mapping[str, str] = os.e
             refuse(
                 "Train",
                 "process_id",
-                f"0 to {settings.processes - 1}, as none of {', '.join(_RANKS)} says which process this is",
+                f"0 to {settings.processes - 1}, because {', '.join(_RANKS)} do not define it",
                 rank or FROM_ENVIRONMENT,
             )
     address = settings.coordinator_address or _coordinator(environment)
@@ -136,20 +135,20 @@ def process_group(settings: TrainSettings, environment: Mapping[str, str] = os.e
         refuse(
             "Train",
             "coordinator_address",
-            "host:port of process 0, as neither JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES nor Slurm names it",
+            "host:port of process 0, because JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES and Slurm do not define it",
             "",
         )
     return ProcessGroup(settings.processes, int(rank), *split_address(address))
 
 
 def _coordinator(environment: Mapping[str, str]) -> str:
-    if given := environment.get("JAX_COORDINATOR_ADDRESS"):
-        return given
+    if address := environment.get("JAX_COORDINATOR_ADDRESS"):
+        return address
     if workers := environment.get("TPU_WORKER_HOSTNAMES"):
         return f"{workers.split(',')[0]}:{_TPU_PORT}"
     job = environment.get("SLURM_JOB_ID", "")
-    # As in "node[03-07,12],login": the first is node03.
-    first = re.match(r"([^,\[]+)(?:\[(\d+))?", environment.get("SLURM_STEP_NODELIST", ""))
-    if first and job.isdigit():
-        return f"{first[1]}{first[2] or ''}:{_FIRST_SLURM_PORT + int(job) % _SLURM_JOBS}"
+    # In "node[03-07,12],login", the first host is node03.
+    match = re.match(r"([^,\[]+)(?:\[(\d+))?", environment.get("SLURM_STEP_NODELIST", ""))
+    if match and job.isdigit():
+        return f"{match[1]}{match[2] or ''}:{_FIRST_SLURM_PORT + int(job) % _SLURM_JOBS}"
     return ""

@@ -1,4 +1,4 @@
-"""Results of a training: the fields of its record, the files of its model, and its evaluation with other views."""
+"""Results of a training: fields of the record, files of the model, and test-time augmentation."""
 
 import logging
 import shutil
@@ -28,8 +28,8 @@ from pipeline.training.timing import peak_host_bytes
 _logger = logging.getLogger(__name__)
 
 
-def known_fields(request: TrainRequest, manifest: Mapping) -> dict:
-    """The fields of the record that are known before the first step, from the request and the records' manifest."""
+def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
+    """Fields of the record from the request and the records' manifest."""
     initial, problem = request.initial, problem_of_records(manifest)
     task, splits, image = problem.task(manifest), manifest["splits"], manifest.get("image")
     stored = image and {
@@ -60,8 +60,8 @@ def known_fields(request: TrainRequest, manifest: Mapping) -> dict:
     }
 
 
-def nothing_measured(settings: TrainSettings) -> dict:
-    """The fields of a skipped run."""
+def skipped_fields(settings: TrainSettings) -> dict:
+    """Fields of the record of a skipped run."""
     return {
         **dict.fromkeys(names("measured")),
         "epochs_restored": 0,
@@ -76,23 +76,23 @@ def nothing_measured(settings: TrainSettings) -> dict:
     }
 
 
-def outcome_of(setup: TrainingSetup, history: History, kept: int) -> dict:
-    """The results of a finished run, with the evidence of all processes that trained it."""
+def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
+    """Fields of the record of a finished run. ``epoch``, from 1, is the selected epoch."""
     rows, stream, placement = history.rows, setup.stream, setup.placement
     rate = examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
-    # The last process that trained an epoch. It may not be this one.
-    last = history.segments[-1]
+    # An earlier process may have trained the last epoch.
+    segment = history.segments[-1]
     return {
-        **setup.known,
+        **setup.request_fields,
         **setup.used(),
-        "hostname": last["hostname"],
-        "finished_on": setup.known["hostname"] if history.restored == len(rows) else None,
+        "hostname": segment["hostname"],
+        "finished_on": setup.request_fields["hostname"] if history.restored == len(rows) else None,
         "beginning": setup.beginning,
-        "device_verified": all(one["device_verified"] for one in history.segments),
-        "device_reason": last["receipt"]["device_reason"],
+        "device_verified": all(each["device_verified"] for each in history.segments),
+        "device_reason": segment["receipt"]["device_reason"],
         "mismatch": setup.receipt["mismatch"],
-        "receipt": last["receipt"],
-        **seen_in(last["receipt"]),
+        "receipt": segment["receipt"],
+        **seen_in(segment["receipt"]),
         "segments": history.segments,
         "outputs": setup.outputs,
         "steps_per_execution": setup.model.steps_per_execution,
@@ -101,22 +101,22 @@ def outcome_of(setup: TrainingSetup, history: History, kept: int) -> dict:
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
         "examples_per_second": round(rate, 1),
-        **{name: value for name, value in rows[kept - 1].items() if name.startswith(EVALUATED_SPLITS)},
-        "kept_epoch": kept,
+        **{name: value for name, value in rows[epoch - 1].items() if name.startswith(EVALUATED_SPLITS)},
+        "kept_epoch": epoch,
         "epochs_restored": history.restored,
         "peak_host_bytes": peak_host_bytes(),
         "peak_device_bytes": placement.runtime.peak_device_bytes(placement.effective_device),
     }
 
 
-def save_network(setup: TrainingSetup) -> None:
+def save_model(setup: TrainingSetup) -> None:
     """Write the weights and the model into the run's folder."""
     model, name = setup.model, setup.settings.model
-    # save_file would write a file that only its owner may read.
+    # save_file restricts the file to its owner.
     (setup.folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
-    # Without the optimizer, so that the file needs no class of this project.
+    # Readers without this project cannot load its optimizers, so the file has none.
     if name not in MODELS.builtin:
-        # A copy, because a new model would have other names of unnamed layers.
+        # In a new model, unnamed layers would get other names.
         trained = untrained_copy(model, setup.task.input_shape)
     else:
         trained = build_network(setup.task, name, setup.precision)
@@ -125,39 +125,38 @@ def save_network(setup: TrainingSetup) -> None:
 
 
 def augmented_accuracies(
-    problem: Problem, model: keras.Model, evaluated: Mapping[str, InputStream], how: str
+    problem: Problem, model: keras.Model, evaluated: Mapping[str, InputStream], augmentation: str
 ) -> dict[str, float]:
-    """The accuracies with test-time augmentation, as fields of the record. Empty for "none"."""
+    """Accuracies with test-time augmentation, as fields of the record. Empty for "none"."""
     accuracies = {}
-    for split, stream in evaluated.items() if how != "none" else ():
+    for split, stream in evaluated.items() if augmentation != "none" else ():
         evaluation = problem.evaluation
-        accuracy = evaluation.figures(model, evaluation.predict(model, stream, how))["accuracy"]
-        _logger.info("%s accuracy with test-time augmentation %s: %.4f", split, how, accuracy)
+        accuracy = evaluation.figures(model, evaluation.predict(model, stream, augmentation))["accuracy"]
+        _logger.info("%s accuracy with test-time augmentation %s: %.4f", split.capitalize(), augmentation, accuracy)
         accuracies[f"{split}_tta_accuracy"] = accuracy
     return accuracies
 
 
-def evaluate_again(
+def reevaluate(
     run: Path, records_folder: Path, test_time_augmentation: str, folder: Path, *, model: str = ""
 ) -> RunRecord:
-    """Copy a run into an empty folder, with the figures of another test-time augmentation in its record.
+    """Copy a published run into an empty folder and evaluate it with another test-time augmentation.
 
-    ``run`` is the folder of a published run, and ``records_folder`` that of its records. ``model`` is [Train] model of
-    the present settings, see ``load_trained``. Returns the record as it was written.
+    ``model`` is the setting [Train] model, see ``load_trained``. Return the new record.
 
     Raises:
-        DamagedArtifactError: the run has no model.
+        DamagedArtifactError: The run has no model.
     """
     for entry in read_manifest(run)["files"]:
         (folder / entry["name"]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(run / entry["name"], folder / entry["name"])
     trained = load_trained(run, model=model)
-    # The model was saved without its loss. Only the accuracy is used.
+    # The saved model has no loss. Any loss serves, because only the accuracy is used.
     trained.model.compile(loss=keras.losses.SparseCategoricalCrossentropy())
     manifest = read_manifest(records_folder)
     streams = evaluation_streams(records_folder, manifest, 1, trained.record.seed)
-    figures = {"test_tta_accuracy": None, "validation_tta_accuracy": None}
-    figures |= augmented_accuracies(problem_of_records(manifest), trained.model, streams, test_time_augmentation)
-    record = trained.record.model_copy(update={"test_time_augmentation": test_time_augmentation, **figures})
+    fields = {"test_tta_accuracy": None, "validation_tta_accuracy": None}
+    fields |= augmented_accuracies(problem_of_records(manifest), trained.model, streams, test_time_augmentation)
+    record = trained.record.model_copy(update={"test_time_augmentation": test_time_augmentation, **fields})
     write_record(folder, record)
     return record

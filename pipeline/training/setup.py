@@ -1,4 +1,4 @@
-"""Everything that a training needs before its first step, built in one place."""
+"""Setup of a training: devices, input streams, hardware receipt and compiled model."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ from pipeline.models.build import kind_of_outputs
 from pipeline.models.cpu_kernels import as_keras
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
-from pipeline.runs.record import STAGE_PARTS
+from pipeline.runs.record import STAGE_PHASES
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, refuse_without_validation
 from pipeline.streams.numpy_stream import ColumnStream
@@ -27,60 +27,57 @@ from pipeline.training.launch import TrainRequest
 from pipeline.training.model import begin, compiled_model
 
 _EVALUATION_BATCH_SIZE = 1_000
-# Limit per batch of the evaluation, because a sequence has outputs for each token.
+# Limit of output values per evaluation batch. A sequence has outputs for each token.
 _EVALUATION_OUTPUTS = 2**24
-# Prefix of the figures → split. Records use Keras's prefix for the test split.
+# Splits to evaluate, which are also prefixes of their metrics.
 EVALUATED_SPLITS = ("test", "validation")
 
 _logger = logging.getLogger(__name__)
 
 
 class Clock:
-    """Adds the time to the part of the stage that was entered last, at first "startup"."""
+    """Stopwatch for the phases of the stage. It starts in the phase "startup"."""
 
     def __init__(self, started: float | None) -> None:
-        """``started``: the time.perf_counter at the start of the stage, by default now."""
-        self._seconds = dict.fromkeys(STAGE_PARTS, 0.0)
-        self._part, self._since = STAGE_PARTS[0], time.perf_counter() if started is None else started
+        """Start at the ``time.perf_counter`` value ``started``, or now if it is None."""
+        self._seconds = dict.fromkeys(STAGE_PHASES, 0.0)
+        self._phase, self._entered = STAGE_PHASES[0], time.perf_counter() if started is None else started
 
-    def enter(self, part: str) -> None:
-        """Add the time from now on to ``part``."""
+    def enter(self, phase: str) -> None:
+        """End the current phase and start another."""
         now = time.perf_counter()
-        self._seconds[self._part] += now - self._since
-        self._part, self._since = part, now
+        self._seconds[self._phase] += now - self._entered
+        self._phase, self._entered = phase, now
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds of an earlier process of the same run."""
-        for part, more in seconds.items():
-            self._seconds[part] += more
+        """Add the seconds per phase of an earlier process of the same run."""
+        for phase, value in seconds.items():
+            self._seconds[phase] += value
 
     def seconds(self) -> dict[str, float]:
-        """Part → seconds until now."""
-        self.enter(self._part)
+        """Seconds per phase until now."""
+        self.enter(self._phase)
         return dict(self._seconds)
 
 
 class TrainingSetup:
-    """The parts of a training: devices, streams, the receipt and the compiled model."""
+    """Devices, streams, hardware receipt and compiled model of a training."""
 
     def __init__(
         self,
         request: TrainRequest,
         folder: Path,
         manifest: Mapping,
-        known: Mapping,
+        request_fields: Mapping,
         placement: Placement,
         clock: Clock,
     ) -> None:
-        """Open the streams, write the receipt and compile the model.
-
-        ``manifest`` is that of the records, and ``known`` has the fields of the record that are known already.
-        """
-        self.request, self.folder, self.manifest, self.known = request, folder, manifest, known
+        """Open the streams, write the receipt and compile the model. ``manifest`` is that of the records."""
+        self.request, self.folder, self.manifest, self.request_fields = request, folder, manifest, request_fields
         self.placement, self.clock, self.group = placement, clock, request.group
         self.settings = settings = request.settings
         placement.runtime.reset_peak_memory()
-        # An earlier stage ran in the same process. The host's peak can be reset on Linux only.
+        # An earlier stage in this process may have a higher peak. Only Linux can reset it.
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.precision = choose_precision(settings.precision, placement)
@@ -106,33 +103,34 @@ class TrainingSetup:
 
     def _begin(self, model: keras.Model) -> None:
         request = self.request
-        self.beginning = begin(model, self.settings, request.initial, self.stream, drawn=request.drawn)
+        weights = request.seeded_weights
+        self.beginning = begin(model, self.settings, request.initial, self.stream, seeded_weights=weights)
 
     def used(self) -> dict:
-        """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
+        """Fields of the record that must be equal to resume from a checkpoint: hardware and computation."""
         return {
             **{name: self.receipt[name] for name in ("backend", "effective_device", "device_name", "num_replicas")},
             "precision": self.precision,
             "jit_compile": self.jit_compile,
-            # The order of an epoch from disk differs.
+            # A stream from disk has another order of examples.
             "input_in_memory": self.stream.in_memory,
             "computation_flags": computation_flags(os.environ),
         }
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """The context of an evaluation, with Keras's own operations, as in the saved model."""
+        """Context of an evaluation. It uses Keras's operations, as the saved model does."""
         with self.placement.evaluating(), as_keras():
             yield
 
     def _write_receipt(self) -> Receipt:
-        """The receipt, with the devices of the other processes. It is logged."""
+        """Write and log the receipt, with the devices of all processes."""
         settings, group = self.settings, self.group
         receipt = write_receipt(settings, self.placement, self.precision)
         if group.processes > 1:
             receipt = with_processes(receipt, group.gather)
-            share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {self.precision}"
-            group.check_equal("devices", share)
+            devices = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {self.precision}"
+            group.check_equal("devices", devices)
         if receipt["mismatch"]:
             _logger.warning("Falling back to %s. %s", receipt["effective_device"], receipt["mismatch"]["cause"])
         _logger.info(
@@ -147,7 +145,7 @@ class TrainingSetup:
 
 
 def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placement) -> InputStream:
-    """The stream of the train split. SettingsError: a batch or a required validation split does not fit the data."""
+    """Stream of the train split. SettingsError: the batch or a required validation split does not fit the data."""
     settings, group, replicas = request.settings, request.group, placement.num_replicas
     refuse_without_validation(settings, manifest["splits"])
     train = open_split(request.records, manifest, "train")
@@ -158,26 +156,26 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
         refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
     in_memory = settings.cache == "memory"
     if settings.cache == "auto":
-        # The order of an epoch from disk differs, so all processes decide alike.
+        # A stream from disk has another order of examples, so all processes use the same source.
         in_memory = all(group.gather(fits_in_memory(train)))
     augmentation = columns = None
     if settings.augment:
         augmentation = Augmentation(settings.augment, seed=settings.seed, image_shape=train.content_shape)
-    how = {"global_batch_size": size, "seed": settings.seed, "part": (group.rank, group.processes)}
-    # The same batches as those from memory, without TensorFlow.
+    options = {"global_batch_size": size, "seed": settings.seed, "part": (group.rank, group.processes)}
+    # This stream yields the same batches as tf.data, without TensorFlow.
     if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
-        columns = ColumnStream(train, **how)
-    return InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **how)
+        columns = ColumnStream(train, **options)
+    return InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **options)
 
 
 def evaluation_streams(folder: Path, manifest: Mapping, replicas: int, seed: int) -> dict[str, InputStream]:
-    """The streams of the existing splits to evaluate, by name."""
+    """Split name → evaluation stream, for the test split and, if it exists, the validation split."""
     outputs, streams = math.prod(problem_of_records(manifest).task(manifest).output_shape), {}
     for name in EVALUATED_SPLITS:
         if name in manifest["splits"]:
             split = open_split(folder, manifest, name)
-            most = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
-            # Keras adds up the replicas' shares of the first batch, so they must be equal.
-            size = max(1, most // replicas) * replicas
+            limit = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
+            # Keras sums the replicas' batch sizes of the first batch, so they must be equal.
+            size = max(1, limit // replicas) * replicas
             streams[name] = InputStream(split, global_batch_size=size, seed=seed)
     return streams

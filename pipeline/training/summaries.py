@@ -1,4 +1,4 @@
-"""TensorBoard's files: scalars by epoch, hyperparameters, texts and images of the problem, and a profile."""
+"""TensorBoard logs: scalars per epoch, hyperparameters, texts and images of the problem, and a profile."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,14 +17,14 @@ TENSORBOARD_NAME = "tensorboard"
 
 
 class Summaries:
-    """Writes TensorBoard's files into a run's folder, until ``write_run`` closes them."""
+    """Writer of a run's TensorBoard logs. ``write_run`` closes the files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / TENSORBOARD_NAME
         self._writers = {name: tf.summary.create_file_writer(str(self._folder / name)) for name in ("train", "test")}
 
     def write_epoch(self, row: Mapping[str, float]) -> None:
-        """The scalars of one epoch's row of metrics."""
+        """Write the scalars of one epoch."""
         for name, prefix in (("train", ""), ("test", "test_")):
             with self._writers[name].as_default(step=row["epoch"]):
                 tf.summary.scalar("epoch_loss", row[f"{prefix}loss"])
@@ -33,10 +33,10 @@ class Summaries:
             tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
             tf.summary.scalar("examples_per_second", row["examples_per_second"])
 
-    def write_run(self, record: Mapping[str, object], shown: EvaluationSummary, units: Units) -> None:
-        """Write the hyperparameters, and the texts and images uint8 (n, height, width, channels) of the problem.
+    def write_run(self, record: Mapping[str, object], summary: EvaluationSummary, units: Units) -> None:
+        """Write the hyperparameters, texts and images, then close the files.
 
-        ``record``: the settings of the run, its precision and ``fingerprint``.
+        ``record`` has the settings, precision and fingerprint. Images are uint8 (n, height, width, channels).
         """
         tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
         self._writers["run"] = writer = tf.summary.create_file_writer(str(self._folder))
@@ -49,16 +49,16 @@ class Summaries:
                 ],
             )
             hparams.hparams(tuned, trial_id=record["fingerprint"][:12])
-            for name, images in shown.images.items():
+            for name, images in summary.images.items():
                 tf.summary.image(name, images, max_outputs=len(images))
-            for name, text in shown.text.items():
+            for name, text in summary.text.items():
                 tf.summary.text(name, text)
         for writer in self._writers.values():
             writer.close()
 
 
 def profile(model: keras.Model, stream: InputStream, folder: Path, *, runtime: Runtime, steps: int) -> None:
-    """Write a profile of a few training steps. Trains ``model`` on, so call it last."""
+    """Write a profile of ``steps`` training steps. The steps change the weights of ``model``."""
     batches = stream.training(0).take(min(steps, stream.steps_per_epoch))
     with runtime.profile(folder / TENSORBOARD_NAME):
         model.fit(batches, shuffle=False, verbose=0)

@@ -1,8 +1,7 @@
-"""Time and memory of a step.
+"""Benchmarks of the training step and the input stream, and peak memory.
 
-The step and the input stream are timed alone. The extra time of a step in training is waiting for input, up to the time
-of a batch; the rest is other work on the machine. Both timings are bounded: a step that takes too long is not timed,
-and the record has the reason.
+In training, a step takes longer than alone. The extra time counts as waiting for input, up to the time of a batch.
+Both benchmarks have a time limit. If a step takes too long, the record has the reason instead of a time.
 """
 
 import logging
@@ -22,110 +21,110 @@ from pipeline.streams.tf_data import InputStream
 from pipeline.training.checkpoint import History
 from pipeline.training.setup import TrainingSetup
 
-# Limits of the timings.
+# Time limits of the benchmarks.
 STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
-# Least number of calls, after one to warm up, and number of steps if they are within the limit.
+# Minimum number of calls after a warm-up call, and target number of steps within the time limit.
 _TIMED_CALLS, _TIMED_STEPS = 3, 96
 _INPUT_WARM_UP_BATCHES, _INPUT_BATCHES = 20, 220
-# Lengths of the counted sequences. Some gradients of a single token are left out.
+# Lengths of the counted sequences. A single token would omit some gradients.
 _SHORT, _LONG = 2, 3
 
 _logger = logging.getLogger(__name__)
 
 
 def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | None]:
-    """The parts of a step's time, as fields of TimeBreakdown. Trains the model on, so call it last.
+    """Benchmark the training step and the input stream. The benchmark trains the model.
 
-    Seconds and counts are per step, in training without the epochs that compiled. ``compilation_seconds`` are of the
-    run. Unknown values are None. ``not_measured`` is the reason if the step was not timed alone.
+    Returns fields of ``TimeBreakdown``. Seconds and counts are per step, without the epochs that compiled, and
+    ``compilation_seconds`` is per run. Unknown values are None. ``not_measured`` is the reason to time no step alone.
     """
     model, stream, runtime = setup.model, setup.stream, setup.placement.runtime
     rows, compiling, steps = history.rows, history.compiling(), 0
     seconds = epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch
-    parts = dict.fromkeys(("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
-    parts |= {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, compiling)}
+    names = ("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share")
+    fields = dict.fromkeys(names) | {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, compiling)}
     if history.restored == len(rows):
         reason = _not_timed(0)
     else:
         batch = next(iter(stream.training(0)))
-        # Counting computes nothing.
-        parts["step_flops"] = step_flops(runtime, model, batch)
+        # Counting runs no step, so it suits several processes too.
+        fields["step_flops"] = step_flops(runtime, model, batch)
         reason = _not_timed(setup.group.processes)
         if setup.group.processes == 1:
             steps, reason = _steps_to_time(setup, step, epoch_seconds(rows, ()) / stream.steps_per_epoch)
     if not steps:
         _logger.info("Benchmark skipped: %s", reason)
-        return parts | {"not_measured": reason}
+        return fields | {"not_measured": reason}
     _logger.info("Benchmarking the training step and the input pipeline.")
     calls = max(_TIMED_CALLS, _TIMED_STEPS // steps)
-    parts["step_bytes"] = runtime.step_bytes(model, batch)
-    parts["step_alone_seconds"] = alone = step_alone_seconds(model, stream, runtime, steps, calls)
-    parts["input_alone_seconds"] = input_alone = input_alone_seconds(stream)
+    fields["step_bytes"] = runtime.step_bytes(model, batch)
+    fields["step_alone_seconds"] = alone = step_alone_seconds(model, stream, runtime, steps, calls)
+    fields["input_alone_seconds"] = input_alone = input_alone_seconds(stream)
     if step is not None:
-        parts["input_wait_share"] = input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
-    return parts | {"not_measured": None}
+        fields["input_wait_share"] = input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
+    return fields | {"not_measured": None}
 
 
 def _steps_to_time(setup: TrainingSetup, step: float | None, compiling: float) -> tuple[int, str]:
-    """Steps per call to time, and the reason if there are none. ``compiling`` are the seconds with the compilation."""
+    """Steps per timed call, or 0 and the reason. ``compiling`` is seconds per step with compilation."""
     if step is None:
         if compiling > STEP_BUDGET_SECONDS:
             return 0, _too_long(compiling, compiling=True)
-        # A step without its compilation is shorter.
+        # Training measured no step without compilation.
         step = step_alone_seconds(setup.model, setup.stream, setup.placement.runtime, steps=1, calls=0)
     return steps_per_call(step, setup.model.steps_per_execution), _too_long(step)
 
 
 def steps_per_call(step_seconds: float, steps_per_execution: int) -> int:
-    """Steps per call, so that the least number of calls is within the limit. 0: it is not."""
+    """Steps per call that keep the minimum number of calls within the time limit. 0 if none does."""
     return min(steps_per_execution, int(STEP_BUDGET_SECONDS / step_seconds) // (1 + _TIMED_CALLS))
 
 
 def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> float:
-    """Share of a step, from 0 to 1, spent on waiting for its batch. Arguments are seconds per step and batch."""
+    """Share of a step, from 0 to 1, spent on waiting for its batch. Arguments are seconds per step or batch."""
     return round(max(0.0, min(step - step_alone, input_alone)) / step, 4)
 
 
 def step_alone_seconds(model: keras.Model, stream: InputStream, runtime: Runtime, steps: int, calls: int) -> float:
-    """Seconds of a step on one batch, by at most so many calls of the train function. Trains the trained ``model`` on.
+    """Median seconds of a step on one batch, from at most ``calls`` calls after a warm-up. The steps train ``model``.
 
-    ``steps`` of a call may be any number up to the steps of one execution.
+    ``steps`` per call may be any number up to ``model.steps_per_execution``. ``model`` must have been trained.
     """
     timed = runtime.timed_step(model, next(iter(stream.training(0))), steps)
-    began, seconds = time.perf_counter(), []
+    started, seconds = time.perf_counter(), []
     for _ in range(1 + calls):
         seconds.append(timed())
-        if time.perf_counter() - began > STEP_BUDGET_SECONDS:
+        if time.perf_counter() - started > STEP_BUDGET_SECONDS:
             break
     return statistics.median(seconds[1:] or seconds) / steps
 
 
 def input_alone_seconds(stream: InputStream) -> float:
-    """Seconds per batch of the running stream alone."""
+    """Seconds per batch of the running input stream, without training."""
     times = [time.perf_counter()]
     for _ in stream.training(0).take(_INPUT_BATCHES):
         times.append(time.perf_counter())
         if times[-1] - times[0] > INPUT_BUDGET_SECONDS:
             break
-    # The first batches wait for the start of the stream.
-    first = min(_INPUT_WARM_UP_BATCHES, (len(times) - 1) // 2)
-    return (times[-1] - times[first]) / (len(times) - 1 - first)
+    # Early batches wait for the start of the stream.
+    warm_up = min(_INPUT_WARM_UP_BATCHES, (len(times) - 1) // 2)
+    return (times[-1] - times[warm_up]) / (len(times) - 1 - warm_up)
 
 
 def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None:
-    """Operations of a compiled model's step on a batch, (inputs, labels). None if they cannot be counted.
+    """Floating-point operations of a training step on a batch (inputs, labels). None if they cannot be counted.
 
-    Both backends count a loop once. The count of a recurrent model grows linearly with the sequence: it is counted on
-    short unrolled sequences and extrapolated, without the optimizer.
+    Both backends count a loop once. The count of a recurrent model grows linearly with the length, so it is
+    extrapolated from short unrolled sequences, without the optimizer.
     """
-    # Other CPU kernels would give other counts on another machine.
+    # CPU kernels differ between machines, and so would the count.
     with as_keras():
         if not any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
             return runtime.step_flops(model, batch)
         if not isinstance(model, keras.Sequential):
             return None
-        inputs, labels = (np.asarray(part) for part in batch)
+        inputs, labels = (np.asarray(array) for array in batch)
         short, long = (_unrolled_flops(runtime, model, inputs[:, :size], labels[:, :size]) for size in (_SHORT, _LONG))
     if short is None or long is None:
         return None
@@ -133,18 +132,18 @@ def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None
 
 
 def _unrolled_flops(runtime: Runtime, model: keras.Model, inputs: np.ndarray, labels: np.ndarray) -> float | None:
-    """Operations of the same layers for sequences of this length, without a loop."""
+    """Floating-point operations of the same layers, with the recurrent layers unrolled."""
     unrolled = keras.Sequential([keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)])
     for layer in model.layers:
-        more = {"unroll": True} if isinstance(layer, keras.layers.RNN) else {}
-        unrolled.add(type(layer).from_config(layer.get_config() | more))
+        changes = {"unroll": True} if isinstance(layer, keras.layers.RNN) else {}
+        unrolled.add(type(layer).from_config(layer.get_config() | changes))
     unrolled.compile(keras.optimizers.SGD(), model.loss, jit_compile=False)
     unrolled.optimizer.build(unrolled.trainable_variables)
     return runtime.step_flops(unrolled, (inputs, labels))
 
 
 def peak_host_bytes() -> int | None:
-    """Peak memory of this process since the start of the training. None on other systems than Linux."""
+    """Peak memory of this process in bytes since the start of the training. None if the system is not Linux."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -155,10 +154,10 @@ def peak_host_bytes() -> int | None:
 @message
 def _not_timed(processes: int) -> str:
     if processes:
-        return f"{processes} processes would have to time it together"
-    return "no epoch was left to train, and the step is not compiled"
+        return f"a benchmark runs in one process, and the run has {processes}"
+    return "this process trained no epoch, so the step is not compiled"
 
 
 @message
 def _too_long(step_seconds: float, *, compiling: bool = False) -> str:
-    return f"a step took {step_seconds:.1f} s{' with its compilation' if compiling else ''}, too long to repeat it"
+    return f"a step took {step_seconds:.1f} s{' with compilation' if compiling else ''}, too long to repeat it"

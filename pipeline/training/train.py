@@ -1,4 +1,4 @@
-"""The Train stage on one page: read the records, train, evaluate, save the model and write the record."""
+"""The Train stage: read the records, train, evaluate, save the model and write the run's record."""
 
 import logging
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from pipeline.problems.problem import EvaluatedRun, EvaluationSummary
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
-from pipeline.training.loop import keep_epoch, restore, train_epochs
-from pipeline.training.results import augmented_accuracies, known_fields, nothing_measured, outcome_of, save_network
+from pipeline.training.loop import restore, select_epoch, train_epochs
+from pipeline.training.results import augmented_accuracies, request_fields, result_fields, save_model, skipped_fields
 from pipeline.training.setup import Clock, TrainingSetup
 from pipeline.training.summaries import Summaries, profile
 from pipeline.training.timing import measure
@@ -24,20 +24,20 @@ _logger = logging.getLogger(__name__)
 
 
 def train(request: TrainRequest, folder: Path) -> RunRecord:
-    """Train on published records. Writes record, metrics, evaluation, weights, model and TensorBoard logs.
+    """Train a model on published records and write the run into an empty folder.
 
-    Every file's sha256 of the records is checked before the first step. Checkpoints outlive a failure, and the caller
-    removes them once the run is published. ``folder`` is empty.
+    The run has a record, metrics, an evaluation, weights, a model and TensorBoard logs. The SHA-256 of every file of
+    the records is checked first. Checkpoints survive a failure. The caller removes them after publishing the run.
 
     Returns:
-        The run's record as it was written. Its status is "skipped", without figures, if the device is unavailable and
-        ``on_mismatch`` is "skip".
+        The record of the run. If the device is unavailable and ``on_mismatch`` is "skip", its status is "skipped" and
+        it has no metrics.
 
     Raises:
-        DamagedArtifactError: a shard differs from the manifest.
-        HardwareMismatchError: the requested device is unavailable.
-        StorageError: the disk lacks space for checkpoints and model.
-        SettingsError: the batch does not fit the data or the replicas, the model is for another problem, or the
+        DamagedArtifactError: A shard differs from the manifest.
+        HardwareMismatchError: The requested device is unavailable.
+        StorageError: The disk lacks space for checkpoints and model.
+        SettingsError: The batch does not fit the data or the replicas, the model is for another problem, or the
             processes cannot train together.
     """
     settings, group = request.settings, request.group
@@ -45,7 +45,7 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
     clock = Clock(request.started)
     clock.enter("loading")
     manifest = _open_records(request)
-    known = known_fields(request, manifest)
+    fields = request_fields(request, manifest)
     clock.enter("startup")
     try:
         placement = place(settings)
@@ -53,9 +53,9 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
         if settings.on_mismatch != "skip":
             raise
         _logger.warning("Training skipped. %s", error)
-        fields = {**nothing_measured(settings), **known, "mismatch": error.mismatch}
+        fields = {**skipped_fields(settings), **fields, "mismatch": error.mismatch}
     else:
-        fields = _train(TrainingSetup(request, folder, manifest, known, placement, clock))
+        fields = _train(TrainingSetup(request, folder, manifest, fields, placement, clock))
     record = RunRecord(**fields, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
     write_record(folder, record)
     group.leave()
@@ -63,7 +63,7 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
 
 
 def _open_records(request: TrainRequest) -> Mapping:
-    """The manifest of the records, after all checks."""
+    """Check the records and return their manifest."""
     manifest = read_manifest(request.records)
     problem_of_records(manifest).check(request.settings)
     check_contents(request.records, manifest)
@@ -71,7 +71,7 @@ def _open_records(request: TrainRequest) -> Mapping:
 
 
 def _train(setup: TrainingSetup) -> dict:
-    """The fields of the record."""
+    """Train and evaluate. Return the fields of the record."""
     settings, clock = setup.settings, setup.clock
     clock.enter("checkpoint")
     history = restore(setup)
@@ -79,31 +79,31 @@ def _train(setup: TrainingSetup) -> dict:
         summaries = Summaries(setup.folder)
         predictions = train_epochs(setup, history, summaries)
         clock.enter("evaluation")
-        kept = keep_epoch(setup, history)
+        epoch = select_epoch(setup, history)
         with setup.evaluating():
-            shown = _evaluate(setup, predictions.get("test") if kept == len(history.rows) else None)
-            views = settings.test_time_augmentation
-            augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, views)
-        summaries.write_run({**setup.known, "precision": setup.precision}, shown, setup.problem.units)
+            summary = _evaluate(setup, predictions.get("test") if epoch == len(history.rows) else None)
+            augmentation = settings.test_time_augmentation
+            augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, augmentation)
+        summaries.write_run({**setup.request_fields, "precision": setup.precision}, summary, setup.problem.units)
     clock.enter("saving")
     _logger.info("Saving the model.")
-    save_network(setup)
-    # Last, because timing a step and profiling train the model on.
-    times = _time_parts(setup, history)
+    save_model(setup)
+    # The last step, because benchmark and profile change the weights.
+    times = _time_breakdown(setup, history)
     ended = "epochs" if len(history.rows) == settings.epochs else "patience"
-    return {**outcome_of(setup, history, kept), **augmented, "ended": ended, "time_breakdown": times}
+    return {**result_fields(setup, history, epoch), **augmented, "ended": ended, "time_breakdown": times}
 
 
 def _evaluate(setup: TrainingSetup, predictions: Any) -> EvaluationSummary:
-    """Evaluate the model on the test split. ``predictions`` may be None."""
+    """Evaluate the model on the test split, from its predictions if they exist."""
     _logger.info("Evaluating on the test split.")
     test, evaluation = setup.evaluated["test"], setup.problem.evaluation
     run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder)
     return evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
 
 
-def _time_parts(setup: TrainingSetup, history: History) -> dict:
-    """The time breakdown, with a profile if the settings ask for one."""
+def _time_breakdown(setup: TrainingSetup, history: History) -> dict:
+    """Measure the time breakdown. Write a profile if the settings request it."""
     setup.clock.enter("measuring")
     step = measure(setup, history)
     setup.clock.enter("profiling")
@@ -111,4 +111,4 @@ def _time_parts(setup: TrainingSetup, history: History) -> dict:
         _logger.info("Profiling %d training steps for TensorBoard.", steps)
         profile(setup.model, setup.stream, setup.folder, runtime=setup.placement.runtime, steps=steps)
     setup.clock.enter("saving")
-    return step | {f"{part}_seconds": seconds for part, seconds in setup.clock.seconds().items()}
+    return step | {f"{phase}_seconds": seconds for phase, seconds in setup.clock.seconds().items()}

@@ -23,7 +23,7 @@ def setup_module() -> None:
     global \
         InputStream, \
         Split, \
-        known_fields, \
+        request_fields, \
         keras, \
         load_trained, \
         build_network, \
@@ -45,7 +45,7 @@ def setup_module() -> None:
     from pipeline.problems.next_token.evaluation import passage, write_text
     from pipeline.runs.load_model import load_trained
     from pipeline.streams.tf_data import InputStream, Split
-    from pipeline.training.results import known_fields
+    from pipeline.training.results import request_fields
 
 
 def task_of(records):
@@ -294,7 +294,7 @@ def test_of_a_text_of_more_characters_than_fit_bytes_are_counted(records, traine
     assert (problem.tokens, problem.units.rate) == ("bytes", "bytes/s")
     _, record = trained
     assert record["tokens"] == ""
-    assert known_fields(request_for(records, tmp_path), manifest)["tokens"] == "bytes"
+    assert request_fields(request_for(records, tmp_path), manifest)["tokens"] == "bytes"
 
 
 def test_a_passage_of_bytes_is_shown_by_characters():

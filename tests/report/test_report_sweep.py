@@ -25,7 +25,7 @@ from report_runs import (
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.runs.metrics import read_metrics
-from pipeline.runs.record import STAGE_PARTS
+from pipeline.runs.record import STAGE_PHASES
 
 
 def setup_module() -> None:
@@ -250,7 +250,7 @@ def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
 
 
 def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
-    parts = {f"{part}_seconds": 1.0 + place for place, part in enumerate(STAGE_PARTS)}
+    parts = {f"{part}_seconds": 1.0 + place for place, part in enumerate(STAGE_PHASES)}
     total = sum(parts.values())
     run = run_of(train_seconds=parts["training_seconds"], time_breakdown=BREAKDOWN | parts)
     assert sum(seconds for _, seconds in seconds_by_part(run)) == pytest.approx(total)
@@ -267,7 +267,7 @@ def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
     ],
 )
 def test_a_part_of_training_that_is_not_known_is_not_drawn_as_none_at_all(compilation, share, expected):
-    parts = {f"{part}_seconds": 1.0 for part in STAGE_PARTS}
+    parts = {f"{part}_seconds": 1.0 for part in STAGE_PHASES}
     parts |= {"compilation_seconds": compilation, "input_wait_share": share}
     found = seconds_by_part(run_of(train_seconds=10.0, time_breakdown=BREAKDOWN | parts))
     assert dict(found[: len(expected)]) == expected

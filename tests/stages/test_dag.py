@@ -13,7 +13,7 @@ from luigi.cmdline_parser import CmdlineParser
 from luigi_process import FAST, PROJECT, TINY, Luigi
 
 from pipeline.errors import StorageError
-from pipeline.runs.record import STAGE_PARTS
+from pipeline.runs.record import STAGE_PHASES
 from tasks.settings import root_folder
 
 
@@ -40,7 +40,7 @@ def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
     folder = luigi.root / "runs" / run
     seconds = json.loads((folder / "manifest.json").read_text())["seconds"]
     parts = json.loads((folder / "run.json").read_text())["time_breakdown"]
-    total = sum(parts[f"{part}_seconds"] for part in STAGE_PARTS)
+    total = sum(parts[f"{part}_seconds"] for part in STAGE_PHASES)
     assert total == pytest.approx(seconds, rel=0.05), "imports included"
 
 

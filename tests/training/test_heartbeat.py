@@ -11,7 +11,7 @@ import pytest
 from pipeline.errors import SettingsError, WorkerDiedError
 from pipeline.training import heartbeat as module
 from pipeline.training import launch
-from pipeline.training.heartbeat import FOLDER_NAME, Heartbeat, say_done
+from pipeline.training.heartbeat import FOLDER_NAME, Heartbeat, announce_done
 from pipeline.training.process_group import ProcessGroup
 
 
@@ -29,7 +29,7 @@ def group(tmp_path):
 
     def announce(rank, settings="same", processes=2):
         told = []
-        made.append(Heartbeat(tmp_path, ProcessGroup(processes, rank), settings=settings, on_gone=told.append))
+        made.append(Heartbeat(tmp_path, ProcessGroup(processes, rank), settings=settings, on_failure=told.append))
         made[-1].told = told
         return made[-1]
 
@@ -75,24 +75,24 @@ def test_a_process_that_does_not_stop_is_told_again(group, monkeypatch):
 def test_who_is_missing_is_named_to_all_that_came(group):
     chief, other = group(0, processes=3), group(1, processes=3)
     wait_until(lambda: chief._present)
-    with pytest.raises(WorkerDiedError, match=r"after 0 s missing: 2 \(there: 0 on .*, 1 on .*--Train-process-id 2"):
+    with pytest.raises(WorkerDiedError, match=r"within 0 s, missing 2, present 0 on .*, 1 on .*--Train-process-id 2"):
         chief.wait_for_all(0.3)
     chief.leave(is_done=False)
-    with pytest.raises(WorkerDiedError, match="missing: 2"):
+    with pytest.raises(WorkerDiedError, match="missing 2"):
         other.next_request("", 20)
 
 
 def test_where_process_0_is_missing_the_others_say_so(group):
-    with pytest.raises(WorkerDiedError, match="process 0 was not there within 0 s"):
+    with pytest.raises(WorkerDiedError, match=r"process 0 has not written .* within 0 s"):
         group(1).next_request("", 0.2)
 
 
 def test_other_settings_are_refused_by_both(group):
     chief, other = group(0), group(1, settings="others")
-    with pytest.raises(SettingsError, match=r"process 1, on .*, was started with other settings"):
+    with pytest.raises(SettingsError, match=r"process 1 on .* has other settings"):
         chief.wait_for_all(20)
     chief.leave(is_done=False)
-    with pytest.raises(SettingsError, match=r"process 1, on .*, was started with other settings"):
+    with pytest.raises(SettingsError, match=r"process 1 on .* has other settings"):
         other.next_request("", 20)
 
 
@@ -100,7 +100,7 @@ def test_two_processes_with_one_number_are_refused(group):
     first = group(1)
     second = group(1)
     wait_until(lambda: first.failure or second.failure)
-    assert "[Train] process_id: 1 is there already" in str(first.failure or second.failure)
+    assert "[Train] process_id: 1 is in use" in str(first.failure or second.failure)
 
 
 @pytest.mark.parametrize("gone", [0, 1])
@@ -109,7 +109,7 @@ def test_a_process_that_leaves_early_is_named(group, gone):
     present[0].wait_for_all(20)
     wait_until(lambda: present[1]._present)
     present[gone].leave(is_done=False)
-    assert f"process {gone} of 2, on " in str(failure_of(present[1 - gone]))
+    assert f"process {gone} of 2 on " in str(failure_of(present[1 - gone]))
     wait_until(lambda: present[1 - gone].told)
 
 
@@ -135,15 +135,15 @@ def test_a_lost_connection_is_explained_by_the_process_that_is_gone(group, monke
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
     threading.Timer(0.3, other.leave, kwargs={"is_done": False}).start()
-    assert "process 1 of 2, on " in str(chief.explain(RuntimeError("Gloo AllGather failed")))
+    assert "process 1 of 2 on " in str(chief.explain(RuntimeError("Gloo AllGather failed")))
 
 
 def test_with_two_processes_a_lost_connection_names_the_other_in_any_case(group, monkeypatch):
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.1)
     chief = group(0)
     chief._present[1] = {"host": "elsewhere", "token": ""}
-    monkeypatch.setattr(chief, "_look", lambda: None)
-    assert "process 1 of 2, on elsewhere, is gone" in str(chief.explain(RuntimeError("Connection closed by peer")))
+    monkeypatch.setattr(chief, "_find_failure", lambda: None)
+    assert "process 1 of 2 on elsewhere stopped" in str(chief.explain(RuntimeError("Connection closed by peer")))
 
 
 def abort(message):
@@ -159,7 +159,7 @@ def test_a_child_that_aborts_by_itself_is_no_lost_connection(group, monkeypatch,
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.1)
     with pytest.raises(WorkerDiedError) as died:
         launch._train_together({"message": message}, group(0))
-    assert ("process 1 of 2 is gone" in str(died.value)) is is_explained
+    assert ("process 1 of 2 stopped" in str(died.value)) is is_explained
     assert ("ended by SIGABRT" in str(died.value)) is not is_explained
     assert (message in caplog.text) is not is_explained
 
@@ -168,18 +168,18 @@ def test_files_of_an_earlier_run_are_nobodys(group, tmp_path):
     for rank in range(2):
         earlier = group(rank)
         earlier._is_over.set()
-        (tmp_path / FOLDER_NAME / f"{rank}.json").write_text(json.dumps(earlier._mine))
+        (tmp_path / FOLDER_NAME / f"{rank}.json").write_text(json.dumps(earlier._state))
     chief = group(0)
-    with pytest.raises(WorkerDiedError, match="missing: 1"):
+    with pytest.raises(WorkerDiedError, match="missing 1"):
         chief.wait_for_all(1)
 
 
 def test_a_process_that_process_0_does_not_need_ends(group, tmp_path):
     other = group(1)
-    say_done(tmp_path, settings="others")
+    announce_done(tmp_path, settings="others")
     with pytest.raises(WorkerDiedError):
         other.next_request("", 0.2)
-    say_done(tmp_path, settings="same")
+    announce_done(tmp_path, settings="same")
     os.utime(tmp_path / FOLDER_NAME / "0.json", (time.time() + 5, time.time() + 5))
     assert other.next_request("", 20) is None
 
@@ -190,14 +190,14 @@ def test_one_failed_read_is_no_end(group, monkeypatch):
     monkeypatch.setattr(module, "_BEAT_SECONDS", 100.0)
     real = chief._read
     monkeypatch.setattr(chief, "_read", lambda rank: None if rank == 1 else real(rank))
-    assert chief._look() is None
+    assert chief._find_failure() is None
 
 
 @pytest.mark.parametrize("odd", ["[]", "{}", '{"end": null, "seen": {}}'])
 def test_an_odd_file_is_the_file_of_nobody(group, tmp_path, odd):
     chief = group(0)
     (tmp_path / FOLDER_NAME / "1.json").write_text(odd)
-    assert chief._look() is None
+    assert chief._find_failure() is None
     group(1)
     chief.wait_for_all(20)
 
@@ -207,15 +207,15 @@ def test_an_odd_reason_is_the_end_of_a_process(group, name):
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
     other._is_over.set()
-    module._write(other._path(1), other._mine | {"end": [name, "reason"]})
+    module._write(other._path(1), other._state | {"end": [name, "reason"]})
     assert type(failure_of(chief)) is WorkerDiedError
 
 
 def test_a_process_0_that_had_nothing_to_do_twice_is_no_surprise(group, tmp_path):
     other = group(1)
     for _ in range(2):
-        say_done(tmp_path, settings="same")
-        other._look()
+        announce_done(tmp_path, settings="same")
+        other._find_failure()
         time.sleep(0.02)
     assert 0 in other._present
-    assert other._look() is None
+    assert other._find_failure() is None

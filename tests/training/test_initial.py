@@ -86,8 +86,12 @@ def test_the_saved_model_of_a_run_with_frozen_layers_can_be_trained_whole(small_
 
 def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, tmp_path):
     for name, kernel, words in (
-        ("narrow", np.zeros((64, 4), np.float32), "logits/kernel has the shape (64, 10), there (64, 4)"),
-        ("without", None, "no logits/kernel there"),
+        (
+            "narrow",
+            np.zeros((64, 4), np.float32),
+            "logits/kernel has the shape (64, 10) in the model and (64, 4) in the file",
+        ),
+        ("without", None, "missing logits/kernel"),
     ):
         stored, file = weights(first), tmp_path / f"{name}.safetensors"
         del stored["logits/kernel"]
@@ -129,9 +133,12 @@ def test_content_counts_and_not_its_place(first, tmp_path):
         ({"initial_weights": "not_there"}, "expected the folder of a run with weights, or a file that ends in .keras"),
         ({"initial_weights": "empty"}, "is no run with weights"),
         ({"initial_weights": "{}/broken.keras"}, "cannot be read"),
-        ({"initial_weights": "{}/broken.safetensors"}, "a file that can be read"),
-        ({"initial_weights": "{}/other.safetensors"}, "weights of at least one layer of tests.tiny_model:build"),
-        ({"freeze": "conv"}, "none is 'conv' as a whole: convolution, logits"),
+        ({"initial_weights": "{}/broken.safetensors"}, "cannot read"),
+        ({"initial_weights": "{}/other.safetensors"}, "fits no layer of tests.tiny_model:build"),
+        (
+            {"freeze": "conv"},
+            "'conv' matches no whole name of a layer. Pass a regular expression for convolution, logits",
+        ),
         ({"freeze": ".*"}, "a regular expression that leaves a layer to train"),
     ],
 )
@@ -142,7 +149,7 @@ def test_what_cannot_be_a_beginning_is_refused(tmp_path, settings, words):
     save_file({"dense/kernel": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
     with pytest.raises(SettingsError) as refusal:
         beginning(tmp_path, **{name: text.format(tmp_path) for name, text in settings.items()})
-    assert f"[Train] {next(iter(settings))}: expected" in str(refusal.value)
+    assert f"[Train] {next(iter(settings))}: " in str(refusal.value)
     assert words in str(refusal.value)
 
 

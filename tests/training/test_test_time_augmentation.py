@@ -14,12 +14,12 @@ from pipeline.runs.metrics import WEIGHTS_NAME
 
 
 def setup_module() -> None:
-    global InputStream, Split, as_probabilities, evaluate_again, image_rows, load_trained
+    global InputStream, Split, as_probabilities, reevaluate, image_rows, load_trained
     from pipeline.models.model import as_probabilities
     from pipeline.predict.rows import image_rows
     from pipeline.runs.load_model import load_trained
     from pipeline.streams.tf_data import InputStream, Split
-    from pipeline.training.results import evaluate_again
+    from pipeline.training.results import reevaluate
 
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def test_evaluated_again_it_is_the_run_that_was_trained_so(runs, small_records, 
     folder, _ = runs[run]
     write_manifest(shutil.copytree(folder, tmp_path / "run"), stage="Train", identity={}, details={})
     (tmp_path / "again").mkdir()
-    found = evaluate_again(tmp_path / "run", small_records, how, tmp_path / "again").model_dump()
+    found = reevaluate(tmp_path / "run", small_records, how, tmp_path / "again").model_dump()
     expected = runs[how][1]
     for name in ("test_time_augmentation", "test_tta_accuracy", "validation_tta_accuracy", "test_accuracy"):
         assert found[name] == expected[name], name

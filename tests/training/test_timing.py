@@ -5,7 +5,7 @@ import pytest
 from training_runs import run
 
 from pipeline.problems.problem import open_split
-from pipeline.runs.record import STAGE_PARTS
+from pipeline.runs.record import STAGE_PHASES
 
 
 def setup_module() -> None:
@@ -24,7 +24,7 @@ def test_where_the_time_went_adds_up(small_records, tmp_path, caplog):
     started = time.perf_counter()
     record = run(small_records, tmp_path / "a", profile_steps=1)
     wall = time.perf_counter() - started
-    parts = [record["time_breakdown"][f"{part}_seconds"] for part in STAGE_PARTS]
+    parts = [record["time_breakdown"][f"{part}_seconds"] for part in STAGE_PHASES]
     assert all(seconds > 0 for seconds in parts)
     assert 0.8 * wall <= sum(parts) <= wall
     # What comes after the last epoch is not silent.
@@ -84,7 +84,7 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     placement = SimpleNamespace(runtime=runtime)
     given = SimpleNamespace(model=model, stream=stream, placement=placement, group=ProcessGroup())
     parts = timing.measure(given, History(rows, [{"first_epoch": 1}]))
-    assert parts["not_measured"] == "a step took 1.6 s with its compilation, too long to repeat it"
+    assert parts["not_measured"] == "a step took 1.6 s with compilation, too long to repeat it"
     assert parts["step_seconds"] is None
     assert parts["step_flops"] == 7.0 * 32, "its operations are counted all the same"
 
