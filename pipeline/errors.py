@@ -1,15 +1,15 @@
-"""Errors for the user, each with the exit code of a process that ends with it.
+"""Errors for the user, with their exit codes.
 
-The console prints them as one line without a traceback. Any other exception is a defect, keeps its traceback and ends
-with exit code 1.
+The console prints such an error on one line without a traceback. Any other exception is a defect. It keeps its
+traceback and ends the process with exit code 1.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-# Parts of TensorFlow's errors that name nodes of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
-_OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
-# User and password of an address. A password may contain an @.
+# Graph nodes in TensorFlow's errors, such as "{{function_node __wrapped__…}}" and "[Op:…] name: ".
+_GRAPH_NODES = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
+# User and password in an address. A password may contain an @.
 _USERINFO = re.compile(r"(?<=://)[^/\s?#]*(?=@)")
 HIDDEN = "***"
 
@@ -17,18 +17,18 @@ HIDDEN = "***"
 def message(build: Callable[..., str]) -> Callable[..., str]:
     """Mark a function that only builds a message for people.
 
-    The code digest leaves the function out (artifacts/code_digest.py). Rewording a message keeps every artifact fresh.
+    The code digest leaves the function out, so that a reworded message keeps every artifact fresh.
     """
     return build
 
 
 def without_userinfo(text: str) -> str:
-    """The text with ``***`` for user and password in each address."""
+    """Replace user and password in each address by ``***``."""
     return _USERINFO.sub(HIDDEN, text)
 
 
 class PipelineError(Exception):
-    """Base of the errors for the user. A subclass declares its ``exit_code`` or has that of its base."""
+    """Base of the errors for the user. A subclass declares its ``exit_code`` or inherits it."""
 
     exit_code = 1
 
@@ -38,11 +38,11 @@ class PipelineError(Exception):
             cls.exit_code = exit_code
 
     def __str__(self) -> str:
-        return without_userinfo(_OF_A_GRAPH.sub("", super().__str__()).rstrip())
+        return without_userinfo(_GRAPH_NODES.sub("", super().__str__()).rstrip())
 
 
 class SettingsError(PipelineError, ValueError, exit_code=2):
-    """A setting is unknown, of the wrong type or out of range. The exit code is that of argparse."""
+    """A setting is unknown, has the wrong type or is out of range. argparse has the same exit code."""
 
 
 class DatasetUnavailableError(PipelineError, exit_code=3):
@@ -50,7 +50,7 @@ class DatasetUnavailableError(PipelineError, exit_code=3):
 
 
 class UnsupportedDatasetError(SettingsError):
-    """The dataset exists but is not image classification with a train split."""
+    """The dataset exists but is not supported, such as one without a train split."""
 
 
 class DamagedArtifactError(PipelineError, exit_code=4):
@@ -58,11 +58,11 @@ class DamagedArtifactError(PipelineError, exit_code=4):
 
 
 class ChangedSourceError(DamagedArtifactError):
-    """A file of the source differs from the source's artifact, which must be rebuilt."""
+    """A file of the source has changed, so the source's artifact must be rebuilt."""
 
 
 class UnreadableArtifactError(DamagedArtifactError, exit_code=6):
-    """This user may not read an artifact. Nothing replaces it. The remedy is that of a StorageError."""
+    """This user may not read an artifact. The pipeline does not replace it."""
 
 
 class BusyError(PipelineError, exit_code=5):
@@ -74,7 +74,7 @@ class StorageError(PipelineError, exit_code=6):
 
 
 class HardwareMismatchError(PipelineError, exit_code=7):
-    """The requested device is unavailable. ``mismatch`` has the cause as plain data."""
+    """The requested device is unavailable. ``mismatch`` contains the cause as JSON data."""
 
     def __init__(self, message: str, mismatch: Mapping[str, str]) -> None:
         super().__init__(message)
@@ -82,11 +82,11 @@ class HardwareMismatchError(PipelineError, exit_code=7):
 
 
 class TimeLimitError(PipelineError, exit_code=8):
-    """A stage ran past its time limit."""
+    """A stage exceeded its time limit."""
 
 
 class GateError(PipelineError, exit_code=9):
-    """The runs do not meet the requirements. The report is written nevertheless."""
+    """The runs do not meet the thresholds. The report is written nevertheless."""
 
 
 class SchedulerUnavailableError(PipelineError, exit_code=10):
@@ -94,7 +94,7 @@ class SchedulerUnavailableError(PipelineError, exit_code=10):
 
 
 class RemoteError(PipelineError, exit_code=11):
-    """The remote does not answer, or refuses."""
+    """The remote does not answer or refuses a request."""
 
 
 class EngineUnavailableError(PipelineError, exit_code=12):
@@ -102,11 +102,11 @@ class EngineUnavailableError(PipelineError, exit_code=12):
 
 
 class IncompleteTrainingError(PipelineError):
-    """The optimizer made another number of updates than the settings and data require."""
+    """The optimizer made another number of updates than required."""
 
 
 class WorkerDiedError(PipelineError):
-    """A child process or a worker of Beam died."""
+    """A child process or a Beam worker died."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -117,5 +117,5 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def error_for_user(error: BaseException | None) -> PipelineError | None:
-    """The first error for the user in a chain of causes. Luigi and Beam wrap the errors that a stage raises."""
-    return next((one for one in causes(error) if isinstance(one, PipelineError)), None)
+    """The first error for the user in a chain of causes. Luigi and Beam wrap the errors of a stage."""
+    return next((cause for cause in causes(error) if isinstance(cause, PipelineError)), None)

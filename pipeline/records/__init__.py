@@ -1,1 +1,1 @@
-"""Records: examples as bytes. Feature specs, keys, codecs, image decoding and vocabularies."""
+"""Feature specs, keys, record codecs, image decoding and vocabularies."""

@@ -1,8 +1,8 @@
-"""Records: ``tf.train.Example`` to bytes and back, and the frame of TFRecord files.
+"""Encoding and decoding of ``tf.train.Example`` records, and the framing of TFRecord files.
 
 Records of one length are encoded and decoded in whole batches. They differ only in the bytes of their values, and
-labels are varints of one width. Protobuf writes a template once, and a batch then only copies columns. Every TFRecord
-and protobuf reader accepts the files.
+labels are varints of one width. Protobuf writes a template once. A batch then only copies columns. Every TFRecord and
+protobuf reader accepts the files.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +16,15 @@ import tensorflow as tf
 from pipeline.records.features import KEY, LABEL, FeatureSpec, content_name
 from pipeline.records.rows import VARINT_BITS, Rows
 
-# TFRecord's frame: uint64 length and uint32 masked CRC-32C of it before the record, uint32 masked CRC-32C after it.
+# A TFRecord frame has a uint64 length and its uint32 masked CRC-32C before the record, and the CRC-32C of the record
+# after it.
 FRAME_HEAD_BYTES = 12
 FRAME_TAIL_BYTES = 4
 _MASK_DELTA = 0xA282EAD8
 
 
 def serialize(values: Mapping[str, bytes | int]) -> bytes:
-    """One record as protobuf writes it: bytes as a ``bytes_list`` of one value, integers as an ``int64_list``."""
+    """Serialize one record. Bytes become a ``bytes_list`` of one value, integers an ``int64_list``."""
     example = tf.train.Example()
     features = example.features.feature
     for name, value in values.items():
@@ -31,29 +32,30 @@ def serialize(values: Mapping[str, bytes | int]) -> bytes:
             features[name].bytes_list.value.append(value)
         else:
             features[name].int64_list.value.append(value)
-    # A map field has no order of its own: without this equal Examples may differ in bytes.
+    # A map field has no order. Without this option, the bytes of equal Examples may differ.
     return example.SerializeToString(deterministic=True)
 
 
 def frame(record: bytes) -> bytes:
-    """A record with the frame of a TFRecord file."""
+    """Add the frame of a TFRecord file to a record."""
     length = len(record).to_bytes(8, "little")
-    head, tail = (masked_checksums([part])[0].tobytes() for part in (length, record))
+    head, tail = (masked_checksums([content])[0].tobytes() for content in (length, record))
     return length + head + record + tail
 
 
 def masked_checksums(records: Iterable[bytes | np.ndarray]) -> np.ndarray:
-    """TFRecord's masked CRC-32C of each record: uint8 (records, 4), little-endian."""
+    """Masked CRC-32C of each record, as uint8 (records, 4), little-endian."""
     crc = np.array([google_crc32c.value(record) for record in records], np.uint32)
     masked = ((crc >> 15) | (crc << 17)) + np.uint32(_MASK_DELTA)
     return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
 def parse_batch(serialized: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
-    """Parse a batch of any ``tf.train.Example``, string (batch,).
+    """Parse a batch of serialized ``tf.train.Example`` records, string (batch,).
 
     Returns:
-        By feature but the key: raw uint8 features (batch, *shape), labels int32 (batch,), others string (batch,).
+        All features except the key. Raw features are uint8 (batch, *shape), labels int32 (batch,), and all others
+        string (batch,).
     """
     kinds = {name: tf.int64 if name == LABEL else tf.string for name in spec if name != KEY}
     parsed = tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()})
@@ -66,9 +68,9 @@ def parse_batch(serialized: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor
 
 
 def targets(columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> np.ndarray:
-    """The labels of a batch: int64 (batch, predictions).
+    """The labels of a batch, int64 (batch, predictions).
 
-    Of a sequence these are all values but the first, so that over all examples each value counts once.
+    The labels of a sequence are all its values except the first. Each value of a text is thus a label once.
     """
     labels = columns[LABEL][:, None] if LABEL in columns else columns[content_name(columns)][:, 1:]
     return np.asarray(labels).astype(np.int64)
@@ -76,10 +78,9 @@ def targets(columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FixedLayout:
-    """The layout of a framed record, the same for every record of one split.
+    """The layout of the framed records of one split, which all have the same length.
 
-    ``spec`` has fixed features only. ``num_labels`` bounds the label, if there is one. ``key_bytes`` is the length of
-    a key.
+    ``spec`` has fixed features only. Labels are below ``num_labels``. ``key_bytes`` is the length of a key.
     """
 
     spec: FeatureSpec
@@ -88,38 +89,38 @@ class FixedLayout:
 
     @cached_property
     def label_bytes(self) -> int:
-        """Bytes of the varint of the greatest label. Smaller labels are padded to it, as protobuf allows."""
+        """Bytes of the varint of the largest label. Smaller labels are padded, which protobuf allows."""
         return max(1, -(-(self.num_labels - 1).bit_length() // VARINT_BITS))
 
     @cached_property
     def frame_bytes(self) -> int:
-        """Bytes of one record in its file, including TFRecord's length and checksums."""
+        """Bytes of one record in its file, including the frame."""
         return len(self._template)
 
     @cached_property
     def rows(self) -> Rows:
-        """The positions of the features, for readers: the bytes that change if only this feature changes."""
-        record, places = self._template[FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES], {}
+        """Positions of the features, for readers. A feature's bytes are those that change with its value."""
+        record, slices = self._template[FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES], {}
         for name in self.spec:
             changed = np.flatnonzero(self._record(name) != record)
-            first = FRAME_HEAD_BYTES + int(changed[0])
-            places[name] = slice(first, first + len(changed))
-        return Rows(self.spec, self.frame_bytes, places)
+            start = FRAME_HEAD_BYTES + int(changed[0])
+            slices[name] = slice(start, start + len(changed))
+        return Rows(self.spec, self.frame_bytes, slices)
 
     def encode(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Encode a batch as framed records of a TFRecord file, uint8 (batch, frame_bytes).
 
-        ``columns``: by feature, uint8 (batch, …), labels int64 (batch,), keys uint8 (batch, key_bytes).
+        ``columns`` has uint8 (batch, …) per feature, int64 (batch,) for labels and uint8 (batch, key_bytes) for keys.
         """
         size = len(columns[KEY])
         frames = np.tile(self._template, (size, 1))
-        for name, place in self.rows.places.items():
+        for name, bounds in self.rows.slices.items():
             if name == LABEL:
                 shifts = VARINT_BITS * np.arange(self.label_bytes)
-                frames[:, place] = (columns[name][:, None] >> shifts) & 0x7F
-                frames[:, place][:, :-1] |= 0x80
+                frames[:, bounds] = (columns[name][:, None] >> shifts) & 0x7F
+                frames[:, bounds][:, :-1] |= 0x80
             else:
-                frames[:, place] = columns[name].reshape(size, -1)
+                frames[:, bounds] = columns[name].reshape(size, -1)
         frames[:, -FRAME_TAIL_BYTES:] = masked_checksums(frames[:, FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES])
         return frames
 
@@ -129,27 +130,27 @@ class FixedLayout:
         length = np.frombuffer(len(record).to_bytes(8, "little"), np.uint8)
         return np.concatenate([length, masked_checksums([length])[0], record, np.zeros(FRAME_TAIL_BYTES, np.uint8)])
 
-    def _record(self, other: str = "") -> np.ndarray:
-        """A record. Every byte of the feature named differs from that of the template."""
+    def _record(self, changed: str = "") -> np.ndarray:
+        """A record in which every byte of the feature ``changed`` differs from the template."""
         low = 1 << VARINT_BITS * (self.label_bytes - 1) if self.label_bytes > 1 else 0
         high = (1 << VARINT_BITS * self.label_bytes) - 1
         values: dict[str, bytes | int] = {}
         for name, feature in self.spec.items():
             if name == LABEL:
-                values[name] = high if name == other else low
+                values[name] = high if name == changed else low
             else:
                 num_bytes = self.key_bytes if name == KEY else feature.num_bytes
-                values[name] = (b"\x7f" if name == other else b"\x00") * num_bytes
+                values[name] = (b"\x7f" if name == changed else b"\x00") * num_bytes
         return np.frombuffer(serialize(values), np.uint8)
 
 
 def decode_rows(rows: Rows, frames: tf.Tensor) -> dict[str, tf.Tensor]:
-    """``Rows.columns`` of framed records as tensors, uint8 (batch, frame_bytes)."""
+    """Like ``Rows.columns``, but for a tensor of framed records, uint8 (batch, frame_bytes)."""
     columns = {}
-    for name, place in rows.values.items():
+    for name, bounds in rows.values.items():
         if name == LABEL:
-            label = tf.cast(frames[:, place] & 0x7F, tf.int32)
+            label = tf.cast(frames[:, bounds] & 0x7F, tf.int32)
             columns[name] = tf.reduce_sum(label * rows.label_weights, axis=1)
         else:
-            columns[name] = tf.reshape(frames[:, place], [-1, *rows.spec[name].shape])
+            columns[name] = tf.reshape(frames[:, bounds], [-1, *rows.spec[name].shape])
     return columns

@@ -1,6 +1,6 @@
-"""Feature specs: the names, shapes and encodings of an example's features, and how records store images.
+"""Feature specs, which contain the names, shapes and encodings of an example's features, and the storage of images.
 
-Plain data. The source declares the spec of its examples, the manifest of the records the spec of what was written.
+A source declares the spec of its examples. The manifest of the records contains the spec of the stored features.
 """
 
 import math
@@ -12,19 +12,21 @@ from pipeline.settings.setting_error import refuse
 
 IMAGE, LABEL, KEY = "image", "label", "key"
 
-# Of images.
+# Possible numbers of channels of an image.
 CHANNELS = (1, 3, 4)
-# Up to this side auto stores pixels: an encoded image this small saves little and costs a decoding in each epoch.
+# Up to this side, auto stores pixels. Encoding saves little space, and decoding would cost time in each epoch.
 RAW_SIDE = 64
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature.
+    """A feature of an example.
 
-    ``shape``: None in the place of a size that varies; () is a scalar. ``dtype`` is that of the decoded values.
-    ``encoding``: "raw" for the values' own bytes (row-major, little-endian; a scalar int64 is an ``int64_list``),
-    "jpeg" or "png" for an encoded image, "image" for one whose format is detected from its content, "utf8" for text.
+    Attributes:
+        shape: None stands for a size that varies, () for a scalar.
+        dtype: Type of the decoded values.
+        encoding: "raw" for the bytes of the values, row-major and little-endian. A raw scalar int64 is an
+            ``int64_list``. "jpeg", "png" or "image" for an encoded image, where "image" is any format. "utf8" for text.
     """
 
     shape: tuple[int | None, ...]
@@ -33,12 +35,12 @@ class Feature:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it takes as many bytes in every record; a key does in the records of one split."""
+        """Whether every record has the same number of bytes for the feature. Keys have it per split."""
         return self.encoding == "raw" and None not in self.shape
 
     @property
     def is_sequence(self) -> bool:
-        """Whether examples are cut out of one long sequence, and each value but the first is a label."""
+        """Whether examples are windows of one long sequence. Each value except the first is then a label."""
         return self.encoding == "raw" and len(self.shape) == 1
 
     @property
@@ -50,17 +52,20 @@ class Feature:
 FeatureSpec = Mapping[str, Feature]
 
 
-# What the outputs of a model mean.
+# Meanings of the outputs of a model.
 DISTRIBUTION, VALUES = "distribution", "values"
 
 
 @dataclass(frozen=True)
 class Task:
-    """Shapes and ranges that a model needs.
+    """Shapes and ranges of the inputs and outputs of a model.
 
-    ``input_shape`` is that of one example, uint8, and ``inputs`` the upper bound of its values. ``label_shape`` is that
-    of one example's labels, int32, () for one label. A model gives ``num_labels`` outputs for each, which are a
-    "distribution" over that many labels, or "values".
+    Attributes:
+        input_shape: Shape of one example, uint8.
+        inputs: Upper bound of the values of an example.
+        label_shape: Shape of one example's labels, int32. () means one label.
+        num_labels: Number of outputs for each label.
+        meaning: "distribution" over the labels, or "values".
     """
 
     input_shape: tuple[int, ...]
@@ -71,7 +76,7 @@ class Task:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Of one example: a number for each label of each prediction."""
+        """Shape of the outputs for one example."""
         return (*self.label_shape, self.num_labels)
 
     @property
@@ -81,7 +86,7 @@ class Task:
 
 
 def image_spec(shape: tuple[int | None, ...], encoding: str = "raw") -> FeatureSpec:
-    """The spec of image classification: uint8 images (height, width, channels), a label and a key."""
+    """The spec of image classification, with uint8 images (height, width, channels), labels and keys."""
     return {
         IMAGE: Feature(tuple(shape), "uint8", encoding),
         KEY: Feature((), "string", "utf8"),
@@ -90,32 +95,34 @@ def image_spec(shape: tuple[int | None, ...], encoding: str = "raw") -> FeatureS
 
 
 def content_name(names: Iterable[str]) -> str:
-    """The name of the feature that a model gets as input: the one that is neither label nor key."""
+    """Name of the feature that is the input of a model, neither label nor key."""
     return next(name for name in names if name not in (LABEL, KEY))
 
 
 def is_fixed(spec: FeatureSpec) -> bool:
-    """Whether all records of one split have one length."""
+    """Whether all records of a split have the same length."""
     return all(feature.is_fixed for name, feature in spec.items() if name != KEY)
 
 
 def spec_to_json(spec: FeatureSpec) -> dict[str, dict]:
-    """Plain JSON data, by name."""
+    """Convert a spec to JSON data."""
     return {name: {**vars(spec[name]), "shape": list(spec[name].shape)} for name in sorted(spec)}
 
 
 def spec_from_json(stored: Mapping[str, Mapping]) -> FeatureSpec:
-    """The spec that ``spec_to_json`` wrote."""
-    return {name: Feature(**{**one, "shape": tuple(one["shape"])}) for name, one in stored.items()}
+    """The inverse of ``spec_to_json``."""
+    return {name: Feature(**{**fields, "shape": tuple(fields["shape"])}) for name, fields in stored.items()}
 
 
 @dataclass(frozen=True)
 class ImageForm:
-    """How records store images.
+    """Storage of images in records.
 
-    ``size``: pixels per side, 0 to keep each image's own size. ``resize``: crop, pad or stretch. ``encoding``: raw,
-    jpeg, png, or image for mixed formats. ``smallest_side``: the smallest side of any image before it is resized,
-    0 if it is not known.
+    Attributes:
+        size: Pixels per side. 0 keeps the size of each image.
+        resize: "crop", "pad" or "stretch".
+        encoding: "raw", "jpeg", "png", or "image" for mixed formats.
+        smallest_side: Smallest side of any image before the resize, in pixels. 0 if unknown.
     """
 
     size: int
@@ -134,30 +141,32 @@ class ImageForm:
 
 
 def form_of_any(shape: tuple[int, int, int], resize: str) -> ImageForm:
-    """The form that brings encoded images to ``shape`` (height, width, channels), that of a model's input.
+    """The form that resizes encoded images to ``shape`` (height, width, channels), the input of a model.
 
-    Images are resized to squares only. For another shape they must already have it.
+    Only squares are resized. For any other shape, the images must already have that shape.
     """
     return ImageForm(shape[0] if shape[0] == shape[1] else 0, resize, "image")
 
 
 def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm | None:
-    """The form that the settings choose for the images of a source with these features; None for a text.
+    """The form of the images of a source with these features. None for a text.
 
     Raises:
-        SettingsError: images vary in size and no ``image_size`` is given, or are not encoded; a size is given for a
-            text.
+        SettingsError: The images vary in size and ``image_size`` is 0. They are not encoded, but ``encoding`` requires
+            it. Or a text has an ``image_size``.
     """
     size, encoding = settings.image_size, settings.encoding
     if IMAGE not in features:
         if size:
-            refuse("Records", "image_size", "0, as the dataset has no images", size)
+            refuse("Records", "image_size", "0, because the dataset has no images", size)
         return None
     image = features[IMAGE]
     if not size and None in image.shape:
-        refuse("Records", "image_size", "a number of pixels a side, as the dataset's images vary in size", size)
+        refuse(
+            "Records", "image_size", "a number of pixels per side, because the images of the dataset vary in size", size
+        )
     if encoding not in ("raw", "auto") and image.encoding == "raw":
-        refuse("Records", "encoding", "raw or auto, as the dataset's images are not encoded", encoding)
+        refuse("Records", "encoding", "raw or auto, because the images of the dataset are not encoded", encoding)
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
@@ -165,5 +174,5 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
 
 
 def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:
-    """The feature spec of the records of a source with these features."""
+    """The spec of the records of a source with these features."""
     return {**features, IMAGE: form.stored(features[IMAGE])} if form else features

@@ -1,7 +1,7 @@
-"""Images: encoded bytes to pixels of one size.
+"""Decoding of images, and their resize to one size.
 
-The operations are the same before records are written (``raw``) and in the input stream (``jpeg``, ``png``). One
-antialiased resize gives the size. After it the shape is static.
+The operations are the same when records are written (``raw``) and in the input stream (``jpeg``, ``png``). The resize
+is antialiased. After it, the shape is static.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from pipeline.records.features import ImageForm
 
 
 def fingerprints(images: np.ndarray | Sequence[bytes]) -> np.ndarray:
-    """FarmHash of each image, of pixels or encoded bytes: uint64 (batch,). Ten times as fast as sha256."""
+    """FarmHash of the pixels or the encoded bytes of each image, uint64 (batch,). It is ten times as fast as sha256."""
     batch = images if isinstance(images, np.ndarray) else tf.constant(list(images), tf.string)
     return tf.fingerprint(batch).numpy().view("<u8")[:, 0]
 
 
 def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | None, int]) -> tf.Tensor:
-    """Pixels of a batch of encoded images, uint8 (batch, *shape).
+    """Decode a batch of images to uint8 (batch, *shape).
 
-    ``encoded``: string (batch,), whole JPEG, PNG, BMP or GIF files, only JPEGs if the form says so. If the form has no
-    size, all images have the ``shape`` (height, width, channels).
+    ``encoded`` is string (batch,) with JPEG, PNG, BMP or GIF files. With the encoding "jpeg", all must be JPEGs.
+    Without a size in the form, all images must have the ``shape`` (height, width, channels).
     """
-    # For tiny images the loop takes as long as decoding. Eight in flight hide some of it.
+    # For tiny images, the loop takes as long as decoding. Eight parallel iterations hide some of it.
     images = tf.map_fn(
         lambda content: tf.ensure_shape(_decoded(content, form, shape[2]), shape),
         encoded,
@@ -37,7 +37,7 @@ def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | N
 
 def _decoded(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
     if form.encoding == "jpeg" and form.size and form.resize == "crop":
-        # Only the middle square is decoded. JPEG's scaled decoding is faster, but its pixels differ from those of
+        # Decode only the middle square. JPEG's scaled decoding is faster, but its pixels would differ from those of
         # ``raw`` records and of ``predict``.
         height, width = tf.unstack(tf.io.extract_jpeg_shape(content)[:2])
         side = tf.minimum(height, width)
@@ -58,9 +58,9 @@ def fit_batch(images: np.ndarray, form: ImageForm) -> np.ndarray:
 
 
 def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
-    """Resize one image, uint8 (height, width, channels), to the form's size: uint8 (size, size, channels).
+    """Resize one image, uint8 (height, width, channels), to uint8 (size, size, channels).
 
-    ``crop`` keeps the middle of the longer side, ``pad`` adds black, ``stretch`` changes the proportions.
+    ``crop`` keeps the middle of the longer side, ``pad`` adds black pixels, and ``stretch`` changes the proportions.
     """
     if not form.size:
         return image
@@ -70,7 +70,7 @@ def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
         top, left = (height - side) // 2, (width - side) // 2
         image = image[top : top + side, left : left + side]
     elif form.resize == "pad":
-        # The longer side becomes the size. The black is added after the resize.
+        # The longer side gets the size. Black pixels are added after the resize.
         longer = tf.maximum(height, width)
         target = tf.stack([height, width]) * form.size // longer
         image = _resized(image, form, tf.maximum(target, 1))
@@ -80,15 +80,15 @@ def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
 
 
 def _resized(image: tf.Tensor, form: ImageForm, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
-    """Resize with antialiasing. Each pixel of a smaller image is the mean of the area that it covers.
+    """Resize with antialiasing. Each pixel of a smaller image is the mean of its area.
 
-    ``tf.image.resize(antialias=True)`` takes four times as long. It is used only if one side may grow while the other
+    ``tf.image.resize(antialias=True)`` takes four times as long. It is needed only if one side grows while the other
     shrinks.
     """
     resize = partial(tf.image.resize, image, size)
     smaller = partial(resize, method="area")
     larger = partial(resize, method="bilinear", antialias=form.resize == "stretch")
-    # A choice per image takes 0.4 ms. It is not needed if all images become smaller.
+    # The choice takes 0.4 ms per image. It is not needed if all images become smaller.
     if form.smallest_side >= form.size:
         resized = smaller()
     else:

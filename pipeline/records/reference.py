@@ -1,7 +1,7 @@
-"""Reference digests of datasets whose original files are known."""
+"""Reference digests of datasets whose original files are available."""
 
-# sha256 of the concatenated, sorted sha256(label byte ‖ pixels) of a split of the original files. It depends on neither
-# order nor file format. Only these datasets can be verified.
+# For images, the sha256 of the concatenated, sorted sha256(label byte ‖ pixels) of a split. It depends on neither the
+# order nor the file format. Only these datasets can be verified.
 CONTENT_DIGESTS = {
     "cifar10": {
         "train": "d59acf989e068e709ce686cda292672c7b212c08d29d3d3e6d8c3aa99eba6a85",
@@ -15,6 +15,6 @@ CONTENT_DIGESTS = {
         "train": "0c69d5cdeb902b69084012f812f066de080317bb3c64f43ca87f910d8ec86906",
         "test": "90c92c0507755a7d443edde8297ce4d0f131e42884e2e87e7fc9b81ffe215258",
     },
-    # Of a text: sha256 of its splits in UTF-8, one after the other, which is the sha256 of the original file.
+    # For a text, the sha256 of the original file, which is that of its concatenated splits in UTF-8.
     "tiny_shakespeare": {"text": "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from pipeline.records.keys import SPLITS, split_of, splits_by_place
+from pipeline.records.keys import SPLITS, split_of, splits_by_position
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import example_keys
 from pipeline.sources.source import Location, SourceInfo
@@ -55,7 +55,7 @@ def split_of_each(source: SourceInfo, location: Location, split: str, validation
     shares = source.test_share, validation_share
     # A text is divided by place.
     if source.is_sequence:
-        return splits_by_place(source.num_examples[split], test_share=shares[0], validation_share=shares[1])
+        return splits_by_position(source.num_examples[split], test_share=shares[0], validation_share=shares[1])
     return _by_key(split, source.num_examples[split], location.listing, source.digest, *shares)
 
 

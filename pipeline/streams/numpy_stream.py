@@ -128,7 +128,7 @@ class ColumnStream:
             np.take(self._shards[number], numbers, axis=0, out=frames[first:stop], mode="clip")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        values = {name: frames[:, rows.places[name]][back] for name in self.split.features}
+        values = {name: frames[:, rows.slices[name]][back] for name in self.split.features}
         return self.split.decode({name: rows.decoded(name, found) for name, found in values.items()})
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.records.keys import SPLITS, index_key, split_of, splits_by_place
+from pipeline.records.keys import SPLITS, index_key, split_of, splits_by_position
 
 KEYS = [index_key("train", index) for index in range(5_000)]
 shares = st.floats(0, 0.99)
@@ -54,7 +54,7 @@ def test_test_and_validation_are_drawn_independently():
 
 @given(num_examples=st.integers(0, 1_000), test_share=shares, validation_share=shares)
 def test_a_text_is_divided_into_regions_with_the_test_split_at_its_end(num_examples, test_share, validation_share):
-    found = splits_by_place(num_examples, test_share=test_share, validation_share=validation_share)
+    found = splits_by_position(num_examples, test_share=test_share, validation_share=validation_share)
     assert len(found) == num_examples
     assert found == sorted(found, key=SPLITS.index)
     assert found.count("test") == int(num_examples * test_share)

@@ -92,7 +92,7 @@ def test_characters_that_only_the_test_split_has_are_named(tmp_path):
 
 def test_a_size_of_images_is_refused(tmp_path):
     assert RecordsSettings(image_size=32).image_size == 32
-    with pytest.raises(SettingsError, match="image_size: expected 0, as the dataset has no images"):
+    with pytest.raises(SettingsError, match="image_size: expected 0, because the dataset has no images"):
         write_text_records(tmp_path, image_size=32)
 
 
