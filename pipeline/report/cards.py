@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.artifacts import layout
 from pipeline.problems.results import results_of
 from pipeline.report import formats
-from pipeline.report.data.reading import Run, of_problem
+from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.formats import dataset_name, plain
 from pipeline.report.report import Report
 from pipeline.report.templating import render
@@ -32,7 +32,7 @@ def cards(report: Report) -> dict[str, str]:
 def _context(run: Run, report: Report) -> dict[str, Any]:
     """The values of the templates. None of them is escaped."""
     nodes = [one for stage in report.lineage for one in stage.artifacts if one.stage == "Records"]
-    values: Mapping[str, Any] = of_problem(run.problem, "card", run) or {}
+    values: Mapping[str, Any] = call_hook(run.problem, "card", run) or {}
     counts = values.get("counts", [])
     size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
     return {

@@ -16,8 +16,8 @@ from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import Trend, comparable_groups, entries_of, merged, trends
 from pipeline.report.data.lineage import Exported, Stage, exported, lineage
 from pipeline.report.data.measures import Encoding, encodings
-from pipeline.report.data.published import PublishedLine, PublishedRow, by_batch, published_beside
-from pipeline.report.data.reading import Entry, Run, of_problem, or_none, read_repetition, read_run
+from pipeline.report.data.published import PublishedLine, PublishedRow, by_batch, published_for
+from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_repetition, read_run
 from pipeline.report.data.scenarios import BatchTable, Row, batch_sizes, plain_data, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
@@ -138,10 +138,10 @@ def build_report(
     # A skipped run has no figures. The history may have those of another under its fingerprint.
     finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
     changed = changes(groups, finished)
-    exports = {run.fingerprint: or_none(exported, folder, run) for folder, run in requested}
+    exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
     pictured = [(folder, run) for folder, run in requested if run.evaluation and results_of(run.problem).pictures]
     pictures = {
-        runs.index(run): or_none(of_problem, run.problem, "pictures", folder, run.evaluation)
+        runs.index(run): read_or_none(call_hook, run.problem, "pictures", folder, run.evaluation)
         for folder, run in pictured[:_MAX_PICTURED]
     }
     return Report(
@@ -156,7 +156,7 @@ def build_report(
         changes=changed,
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
-        published=published_beside(runs, published),
+        published=published_for(runs, published),
         pictures={place: found for place, found in pictures.items() if found},
     )
 
@@ -164,7 +164,7 @@ def build_report(
 def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
     seen = set()
     for folder in folders:
-        if (run := or_none(read_run, folder)) is None:
+        if (run := read_or_none(read_run, folder)) is None:
             continue
         # A copy beside its original is no second measurement.
         which = (run.fingerprint, run.hostname, run.finished_at)

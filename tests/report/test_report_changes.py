@@ -10,9 +10,9 @@ from report_runs import RUN, SKIPPED, render
 
 
 def setup_module() -> None:
-    global build_report, change_words, compare_figures, judge_change
+    global build_report, describe_change, compare_metrics, judge_change
     from pipeline.report import build_report
-    from pipeline.report.data.changes import change_words, compare_figures, judge_change
+    from pipeline.report.data.changes import compare_metrics, describe_change, judge_change
 
 
 def test_the_first_of_its_kind_is_compared_with_nothing():
@@ -90,7 +90,7 @@ def test_of_a_series_of_runs_that_are_alike_at_most_1_in_20_is_called_a_change(s
         for _ in range(100):
             draws = zip(generator.random(earlier + 1), generator.standard_normal(earlier + 1), strict=True)
             *past, now = series_of_runs(draws, chance=chance, deviation=0.0045 * spread)
-            figure = compare_figures([now], past[-1:], [past], least=0.0045)
+            figure = compare_metrics([now], past[-1:], [past], min_noise=0.0045)
             alarms, total = alarms + (judge_change(figure) in ("better", "worse")), total + 1
     assert alarms / total <= 0.06
 
@@ -101,7 +101,7 @@ def test_of_a_series_of_runs_that_are_alike_at_most_1_in_20_is_called_a_change(s
 def test_of_runs_that_come_out_alike_at_most_1_in_20_is_called_a_change(number, last):
     draws = np.random.default_rng(number).normal(0.7, 0.01, size=(4_000, number + 1)).tolist()
     found = [
-        compare_figures(now, earlier[last], [earlier]) for *earlier, now in ([*row[:-1], row[-1:]] for row in draws)
+        compare_metrics(now, earlier[last], [earlier]) for *earlier, now in ([*row[:-1], row[-1:]] for row in draws)
     ]
     alarms = sum(judge_change(figure) in ("better", "worse") for figure in found)
     assert 0.02 <= alarms / len(draws) <= 0.06
@@ -112,7 +112,7 @@ def test_changes_are_compared_as_the_simulation_does(of_one_code):
     past, now = [0.70, 0.71, 0.69, 0.702], 0.72
     entries = [entry(n, value, made_from="same" if of_one_code else None) for n, value in enumerate(past, start=1)]
     figure = change_of([*entries, entry(5, now)], 5).test_accuracy
-    assert figure == compare_figures([now], past if of_one_code else past[-1:], [past])
+    assert figure == compare_metrics([now], past if of_one_code else past[-1:], [past])
 
 
 def rates(numbers, made_from, values, references):
@@ -150,7 +150,7 @@ def test_throughput_is_judged_only_where_the_machine_was_as_fast(slower, referen
     assert judge_change(figure) == verdict
     is_judged = verdict not in ("other speed", "no reference")
     assert (figure.sigmas is not None) == is_judged
-    assert change_words(figure).startswith("not compared ") != is_judged
+    assert describe_change(figure).startswith("not compared ") != is_judged
     assert figure.change == pytest.approx(1000 * (slower - 1), abs=1e-6)
 
 

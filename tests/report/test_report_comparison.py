@@ -14,9 +14,9 @@ from pipeline.runs.record import names
 
 
 def setup_module() -> None:
-    global Speedup, Spread, batch_sizes, build_report, mean_and_deviation, scenarios_of, with_speedups, words_for
+    global Speedup, Spread, batch_sizes, build_report, mean_and_deviation, scenarios_of, with_speedups, field_label
     from pipeline.report import build_report
-    from pipeline.report.data.scenarios import Speedup, batch_sizes, mean_and_deviation, with_speedups, words_for
+    from pipeline.report.data.scenarios import Speedup, batch_sizes, field_label, mean_and_deviation, with_speedups
     from pipeline.report.data.scenarios import scenarios as scenarios_of
     from pipeline.report.formats import Spread
 
@@ -222,7 +222,7 @@ def test_a_devices_own_libraries_are_no_library_versions(scenarios):
 
 def test_the_cell_names_the_one_or_two_things_that_forbid_a_speed_up():
     for differing in (*itertools.combinations(COMPARED, 1), *itertools.combinations(COMPARED, 2)):
-        words = ", ".join(words_for(name) for name in COMPARED if name in differing)
+        words = ", ".join(field_label(name) for name in COMPARED if name in differing)
         cpu, gpu = rows_of(CPU, GPU | {name: OTHERWISE[name] for name in differing})
         assert cpu.speedup.ratio is gpu.speedup.ratio is None
         assert cpu.speedup.words == f"differs from gpu on other (00000000) in {words}"

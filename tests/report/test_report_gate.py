@@ -91,7 +91,7 @@ NO_EVIDENCE = [
     (SKIPPED | {"requested_device": "tpu", "curves": []}, "skipped because tpu was requested. no TPU answers"),
     ({"dataset": "synthetic", "dataset_verified": False}, "CIFAR-10 was requested, but the run used synthetic"),
     ({"requested_device": "gpu", "mismatch": MISMATCH}, "gpu was requested, but the run used cpu"),
-    ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, but no measurement shows"),
+    ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, but no measurement confirms"),
 ]
 
 

@@ -85,7 +85,10 @@ def test_a_fault_costs_the_functions_part_and_is_logged(package, folder, tmp_pat
     signature, _, body = rest.partition("\n")
     package.write_text(f"{head}def {function}({signature}\n    1 / 0\n{body}")
     files = render([folder], tmp_path / "out")
-    assert f"left out of the report: faulty:{function} raised ZeroDivisionError: division by zero. Re" in caplog.text
+    assert (
+        f"Section left out of the report. faulty:{function} raised ZeroDivisionError: division by zero. Re"
+        in caplog.text
+    )
     assert ("42 sums" in files["report.html"]) == (function != "blocks")
     assert ("- Sums: 42" in files["report.md"]) == (function != "tiles")
     assert ("| sums | 42 |" in (tmp_path / "out" / "model-card.md").read_text()) == (function != "card")
@@ -96,8 +99,12 @@ def test_a_section_that_fails_or_cannot_be_imported_is_left_out(package, folder,
 
     monkeypatch.setitem(SECTIONS.__dict__, "_outside", {"faulty": "faulty:section", "gone": "faulty:gone"})
     assert "42 sums" in render([folder], tmp_path / "out")["report.html"]
-    assert "left out of the report: faulty:section raised ZeroDivisionError: of sums. Repair or un" in caplog.text
-    assert "left out of the report: tensorcraft.sections 'gone': importing faulty:gone raised Attr" in caplog.text
+    assert (
+        "Section left out of the report. faulty:section raised ZeroDivisionError: of sums. Repair or un" in caplog.text
+    )
+    assert (
+        "Section left out of the report. tensorcraft.sections 'gone': importing faulty:gone raised Attr" in caplog.text
+    )
 
 
 def test_an_evaluation_of_another_version_of_the_package_is_left_out(package, folder, tmp_path, caplog):
@@ -106,7 +113,9 @@ def test_an_evaluation_of_another_version_of_the_package_is_left_out(package, fo
     files = render([folder], tmp_path / "out")
     assert "42 sums" not in files["report.html"]
     assert "- Sums: none" in files["report.md"]
-    assert f'left out of the report: {folder / "evaluation.json"}: evaluation.json lacks "num_sums"' in caplog.text
+    assert (
+        f'Section left out of the report. {folder / "evaluation.json"}: evaluation.json lacks "num_sums"' in caplog.text
+    )
 
 
 def test_a_fault_of_a_function_that_is_built_in_is_raised(make_run, tmp_path, monkeypatch):

@@ -1,1 +1,1 @@
-"""Data of a report: runs are read, grouped, compared and judged."""
+"""Data of a report. Reads, groups, compares and judges runs."""

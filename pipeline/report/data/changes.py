@@ -1,10 +1,10 @@
-"""Changes: whether the newest runs differ from the comparable runs before them by more than noise.
+"""Changes of the newest runs against the comparable runs before them, tested against noise.
 
-Noise is the pooled standard deviation within sets of runs that differ in their seed alone, else the spread of the
-earlier runs. It comes from few runs, so a change is judged by Student's t. Equal results of other code are no further
-draws, but count in the degrees of freedom. The noise of accuracy is at least the sampling error of the test split. With
-that, at most 1 in 20 of equal runs is called a change (simulated). Throughput is judged only if the machine was as
-fast, by the receipt's probe, to within the noise.
+Noise is the pooled standard deviation of runs that differ only in their seed, or else the spread of earlier runs.
+Student's t accounts for the small number of runs. Repeated results of other code add degrees of freedom but no draws.
+The noise of an accuracy is at least the sampling error of the test split. At most 1 in 20 changes between equal runs is
+reported (by simulation). Throughput is judged only if the receipt's probe shows that the machine's speed differs by
+less than the noise.
 """
 
 import math
@@ -21,16 +21,17 @@ from pipeline.report.data.reading import Entry
 from pipeline.report.data.scenarios import grouped, mean_and_deviation
 from pipeline.report.formats import number
 
-#: Within so many standard deviations a change is taken for noise; 1 change in 20 between equal runs lies beyond.
+#: Largest change, in standard deviations, that counts as noise. Between equal runs, 1 change in 20 is larger.
 NOISE_SIGMA = 1.96
-#: With fewer degrees of freedom the noise counts as unknown: a change would have to be 13 times as large to be seen.
-LEAST_FREEDOM = 2
+#: Fewest degrees of freedom for an estimate of noise. With 1, only a change 13 times as large would be significant.
+MIN_DEGREES_OF_FREEDOM = 2
 
 _ACCURACY, _THROUGHPUT, _REFERENCE = "test_accuracy", "examples_per_second", "reference_flops_per_second"
-_MOST_EARLIER = 20
-# A smaller chance has no number of standard deviations.
-_LEAST_CHANCE = 1e-300
-_WORDS = {
+_MAX_EARLIER_RUNS = 20
+_Values = Sequence[float | None]
+# The quantile of a smaller probability is infinite.
+_MIN_PROBABILITY = 1e-300
+_VERDICT_TEXTS = {
     "new": "no earlier run to compare with",
     "unknown": "too few runs to estimate the noise",
     "noise": "within noise",
@@ -41,10 +42,11 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class MetricChange:
-    """The means of a metric now and before, their ``change``, its standard ``deviation`` by noise alone, and in sigmas.
+    """Means of a metric for the current and the previous runs, and the difference between them.
 
-    Unknown values are None: ``deviation`` with too few runs, ``sigmas`` also if the deviation is 0. ``obstacle``: to
-    judging it, "no reference" or "other speed".
+    ``deviation`` is the standard deviation that noise alone would give to ``change``, None with too few runs.
+    ``sigmas`` is the change in standard deviations, None also if the deviation is 0. ``obstacle`` is "no reference" or
+    "other speed" if the change cannot be judged.
     """
 
     value: float | None
@@ -57,7 +59,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Current runs that are comparable, the number of ``earlier`` ones, and when the last of those finished."""
+    """Comparable current runs, the number of ``earlier`` ones, and the end of the last of these."""
 
     runs: list[Entry]
     earlier: int
@@ -67,47 +69,48 @@ class Change:
 
     @property
     def fingerprints(self) -> list[str]:
-        """Of the current runs."""
+        """Fingerprints of the current runs."""
         return [run.fingerprint for run in self.runs]
 
     def to_json(self) -> dict[str, Any]:
-        """The shared fields and the changes."""
-        own = {name: value for name, value in asdict(replace(self, runs=[])).items() if name != "runs"}
-        return {**shared_facts(self.runs[0]), "fingerprints": self.fingerprints, **own}
+        """Return the shared fields and the changes."""
+        fields = {name: value for name, value in asdict(replace(self, runs=[])).items() if name != "runs"}
+        return {**shared_facts(self.runs[0]), "fingerprints": self.fingerprints, **fields}
 
 
 def changes(groups: Iterable[Sequence[Entry]], current: Collection[tuple[str, str]]) -> list[Change]:
-    """The changes of the current runs, by fingerprint and ``finished_at``, for each of the ``comparable_groups``."""
-    found = []
+    """Return the changes of the ``current`` runs, by fingerprint and ``finished_at``, per group of comparable runs."""
+    changes_by_group = []
     for group in groups:
-        mine = _newest_of_each(one for one in group if (one.fingerprint, one.finished_at) in current)
-        if mine:
-            others = [entry for entry in group if not any(entry is one for one in mine)]
-            found.append(_change(mine, others))
-    return found
+        runs = _newest_of_each(entry for entry in group if (entry.fingerprint, entry.finished_at) in current)
+        if runs:
+            rest = [entry for entry in group if not any(entry is run for run in runs)]
+            changes_by_group.append(_change(runs, rest))
+    return changes_by_group
 
 
-def compare_figures(
-    mine: Sequence[float | None], last: Sequence[float | None], alike: Sequence[Sequence[float]], *, least: float = 0.0
+def compare_metrics(
+    current: _Values, previous: _Values, replicates: Sequence[Sequence[float]], *, min_noise: float = 0.0
 ) -> MetricChange:
-    """Compare the mean of a metric of some runs, ``mine``, with that of the ``last`` ones.
+    """Compare the mean of a metric over the current runs with its mean over the previous runs.
 
-    The noise of one run is the deviation within sets of values that should be ``alike``, and at ``least`` so much.
+    ``replicates`` are sets of values that differ by noise alone. ``min_noise`` is the least deviation of a run.
     """
-    value, baseline = _mean(mine), _mean(last)
+    value, baseline = _mean(current), _mean(previous)
     change = value - baseline if value is not None and baseline is not None else None
-    noise, freedom = _pooled(alike)
-    deviation = max(noise, least) * math.sqrt(1 / len(mine) + 1 / len(last)) if noise is not None and last else None
-    sigmas = None
+    noise, degrees = _pooled(replicates)
+    deviation = sigmas = None
+    if noise is not None and previous:
+        deviation = max(noise, min_noise) * math.sqrt(1 / len(current) + 1 / len(previous))
     if change is not None and deviation:
-        # As rare in a normal distribution as the change is in Student's t.
-        chance = max(float(stdtr(freedom, -abs(change / deviation))), _LEAST_CHANCE)
-        sigmas = math.copysign(-float(ndtri(chance)), change)
+        # Convert the tail probability of Student's t to standard deviations of a normal distribution.
+        probability = max(float(stdtr(degrees, -abs(change / deviation))), _MIN_PROBABILITY)
+        sigmas = math.copysign(-float(ndtri(probability)), change)
     return MetricChange(value, baseline, change, deviation, sigmas)
 
 
 def judge_change(change: MetricChange) -> str:
-    """better, worse, noise, new (nothing to compare with), unknown (too few runs), or the obstacle."""
+    """Return "better", "worse", "noise", "new" (no baseline), "unknown" (too few runs), or the obstacle."""
     if change.change is None:
         return "new"
     if change.obstacle:
@@ -120,89 +123,89 @@ def judge_change(change: MetricChange) -> str:
 
 
 def is_beyond(change: MetricChange, sigmas: float) -> bool:
-    """Whether a change is larger than so many standard deviations, as any is if the runs before did not differ."""
+    """Return whether a change exceeds so many standard deviations. Any change does if the earlier runs agree."""
     return bool(change.change) and (change.sigmas is None or abs(change.sigmas) > sigmas)
 
 
-def change_words(change: MetricChange) -> str:
-    """The result of `judge_change` in words, with the change in standard deviations."""
+def describe_change(change: MetricChange) -> str:
+    """Describe the result of `judge_change`, with the change in standard deviations."""
     verdict, sigmas = judge_change(change), change.sigmas
-    words = _WORDS.get(verdict, verdict)
-    return words if sigmas is None else f"{words} ({number(abs(sigmas), 1)} σ)"
+    text = _VERDICT_TEXTS.get(verdict, verdict)
+    return text if sigmas is None else f"{text} ({number(abs(sigmas), 1)} σ)"
 
 
-def _change(mine: list[Entry], others: Sequence[Entry]) -> Change:
-    began = min(map(age_order, mine))
-    earlier = [entry for entry in others if age_order(entry) < began]
-    last = earlier[-1:]
-    if last and last[0].made_from is not None:
-        last = [entry for entry in earlier if entry.made_from == last[0].made_from]
-    recent = earlier[-_MOST_EARLIER:]
+def _change(current: list[Entry], rest: Sequence[Entry]) -> Change:
+    first_end = min(map(age_order, current))
+    earlier = [entry for entry in rest if age_order(entry) < first_end]
+    previous = earlier[-1:]
+    if previous and previous[0].made_from is not None:
+        previous = [entry for entry in earlier if entry.made_from == previous[0].made_from]
+    recent = earlier[-_MAX_EARLIER_RUNS:]
     return Change(
-        runs=mine,
+        runs=current,
         earlier=len(earlier),
-        since=last[-1].finished_at if last else None,
-        test_accuracy=_accuracy(mine, _newest_of_each(last), _newest_of_each(recent)),
-        examples_per_second=_throughput(mine, last, recent),
+        since=previous[-1].finished_at if previous else None,
+        test_accuracy=_accuracy(current, _newest_of_each(previous), _newest_of_each(recent)),
+        examples_per_second=_throughput(current, previous, recent),
     )
 
 
-def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> MetricChange:
-    alike = _alike(_ACCURACY, mine, recent)
-    if _pooled(alike)[0] is None:
-        alike = [_column(_ACCURACY, recent, known=True)]
-    # Comparable runs have one test split, the size of which earlier records leave out.
-    examples = max(_column("test_examples", [*mine, *last], known=True), default=0)
-    examples /= results_of(mine[0].problem).ranking.predictions_per_draw
-    least, before = 0.0, _mean(_column(_ACCURACY, last, known=True))
-    if before is not None and examples:
-        # By Laplace's rule: if every example was right, the next may still be wrong.
-        rate = (before * examples + 1) / (examples + 2)
-        least = math.sqrt(max(0.0, rate * (1 - rate)) / examples)
-    return compare_figures(_column(_ACCURACY, mine), _column(_ACCURACY, last), alike, least=least)
+def _accuracy(current: Sequence[Entry], previous: Sequence[Entry], recent: Sequence[Entry]) -> MetricChange:
+    replicates = _replicates(_ACCURACY, current, recent)
+    if _pooled(replicates)[0] is None:
+        replicates = [_column(_ACCURACY, recent, skip_none=True)]
+    # Comparable runs share a test split. Earlier records lack its size.
+    examples = max(_column("test_examples", [*current, *previous], skip_none=True), default=0)
+    examples /= results_of(current[0].problem).ranking.predictions_per_draw
+    min_noise, baseline = 0.0, _mean(_column(_ACCURACY, previous, skip_none=True))
+    if baseline is not None and examples:
+        # Laplace's rule of succession keeps the error above 0 if every prediction was correct.
+        rate = (baseline * examples + 1) / (examples + 2)
+        min_noise = math.sqrt(max(0.0, rate * (1 - rate)) / examples)
+    return compare_metrics(_column(_ACCURACY, current), _column(_ACCURACY, previous), replicates, min_noise=min_noise)
 
 
-def _throughput(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> MetricChange:
-    alike = _alike(_THROUGHPUT, mine, recent)
-    change = compare_figures(_column(_THROUGHPUT, mine), _column(_THROUGHPUT, last), alike)
-    now, before = (_mean(_column(_REFERENCE, side)) for side in (mine, last))
+def _throughput(current: Sequence[Entry], previous: Sequence[Entry], recent: Sequence[Entry]) -> MetricChange:
+    replicates = _replicates(_THROUGHPUT, current, recent)
+    change = compare_metrics(_column(_THROUGHPUT, current), _column(_THROUGHPUT, previous), replicates)
+    current_speed, baseline_speed = (_mean(_column(_REFERENCE, runs)) for runs in (current, previous))
     obstacle = None
-    if not now or not before:
+    if not current_speed or not baseline_speed:
         obstacle = "no reference"
     elif change.deviation and change.baseline:
         relative = change.deviation / change.baseline
-        obstacle = "other speed" if abs(now / before - 1) > relative else None
+        obstacle = "other speed" if abs(current_speed / baseline_speed - 1) > relative else None
     return replace(change, obstacle=obstacle, sigmas=None if obstacle else change.sigmas)
 
 
-def _alike(name: str, mine: Sequence[Entry], recent: Sequence[Entry]) -> list[list[float]]:
-    """The metric in sets of runs of the same code. Those now are apart from those before: t needs independent sets."""
-    sets = [group for side in (mine, recent) for group in grouped(side, ["made_from"])]
-    return [_column(name, group, known=True) for group in sets if group[0].made_from is not None]
+def _replicates(name: str, current: Sequence[Entry], recent: Sequence[Entry]) -> list[list[float]]:
+    """Return values of runs of the same code. Student's t requires that current and earlier runs form separate sets."""
+    sets = [group for runs in (current, recent) for group in grouped(runs, ["made_from"])]
+    return [_column(name, group, skip_none=True) for group in sets if group[0].made_from is not None]
 
 
 def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
-    """Standard deviation of one run and its degrees of freedom. None if these are too few."""
-    freedom = sum(len(values) - 1 for values in sets if values)
-    if freedom < LEAST_FREEDOM:
-        return None, freedom
+    """Return the standard deviation of a single run, None with too few degrees of freedom, and these degrees."""
+    degrees = sum(len(values) - 1 for values in sets if values)
+    if degrees < MIN_DEGREES_OF_FREEDOM:
+        return None, degrees
     draws = [frozenset(values) for values in sets if values]
     try:
         squares = math.fsum(len(values) * statistics.pvariance(values) for values in draws)
     except OverflowError:
-        return None, freedom
-    return math.sqrt(squares / max(1, sum(len(values) - 1 for values in draws))), freedom
+        return None, degrees
+    return math.sqrt(squares / max(1, sum(len(values) - 1 for values in draws))), degrees
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     return mean_and_deviation(values).mean
 
 
-def _column(name: str, entries: Iterable[Entry], *, known: bool = False) -> list[Any]:
+def _column(name: str, entries: Iterable[Entry], *, skip_none: bool = False) -> list[Any]:
     values = [getattr(entry, name) for entry in entries]
-    return [value for value in values if value is not None] if known else values
+    return [value for value in values if value is not None] if skip_none else values
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
-    """One entry for each fingerprint: a run that was repeated is no second draw of its accuracy."""
+    """Return the newest entry per fingerprint, because a repeated run is no second draw of its accuracy."""
     return sorted({entry.fingerprint: entry for entry in sorted(entries, key=age_order)}.values(), key=age_order)

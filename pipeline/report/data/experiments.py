@@ -1,4 +1,4 @@
-"""Experiments: the best row, the newest run and its change for each."""
+"""Best row, newest run and latest change of each experiment."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from pipeline.runs.record import FINISHED
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment with the number of its finished runs. ``best``: its best row on the requested data."""
+    """An experiment with its number of finished runs. ``best`` is its best row on the requested data."""
 
     name: str
     is_current: bool
@@ -25,7 +25,7 @@ class Experiment:
     change: Change | None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, with fingerprints for the row and the run."""
+        """Return the fields, with fingerprints for the row and the run."""
         return {
             "experiment": self.name,
             "is_current": self.is_current,
@@ -39,30 +39,30 @@ class Experiment:
 def experiments(
     rows: Sequence[Row], runs: Sequence[Run], groups: Sequence[Sequence[Entry]], current: Collection[str]
 ) -> list[Experiment]:
-    """The experiments of the runs (newest first), the requested ones first, then by their newest run.
+    """Return the experiments of the runs, requested experiments first, then those with the newest runs.
 
-    ``groups``: the ``comparable_groups`` of the history.
+    ``runs`` start with the newest. ``groups`` are the ``comparable_groups`` of the history.
     """
-    found = []
+    summaries = []
     for name in dict.fromkeys(run.experiment for run in runs):
-        mine = [run for run in runs if run.experiment == name]
-        finished = [run for run in mine if run.status == FINISHED]
+        matching = [run for run in runs if run.experiment == name]
+        finished = [run for run in matching if run.status == FINISHED]
         newest = finished[0] if finished else None
         changed = changes(groups, {(newest.fingerprint, newest.finished_at)}) if newest else []
-        is_current = any(run.fingerprint in current for run in mine)
+        is_current = any(run.fingerprint in current for run in matching)
         best = _best([row for row in rows if row.run.experiment == name])
-        found.append(Experiment(name, is_current, len(finished), best, newest, changed[0] if changed else None))
-    return sorted(found, key=lambda one: not one.is_current)
+        summaries.append(Experiment(name, is_current, len(finished), best, newest, changed[0] if changed else None))
+    return sorted(summaries, key=lambda experiment: not experiment.is_current)
 
 
 def _best(rows: Sequence[Row]) -> Row | None:
-    """The best row on the requested data by its ranking metric, of equals the newest. None without such a metric."""
-    known = [
+    """Return the row with the best ranking metric on the requested data, the newest of equals, or None."""
+    ranked = [
         row for row in rows if row.run.status == FINISHED and not row.run.is_placeholder and _merit(row) > -math.inf
     ]
-    newest = max(known, key=_moment, default=None)
-    # Rows of several problems have no common metric.
-    comparable = [row for row in known if row.run.problem == newest.run.problem]
+    newest = max(ranked, key=_moment, default=None)
+    # Different problems have no common metric.
+    comparable = [row for row in ranked if row.run.problem == newest.run.problem]
     return max(comparable, key=lambda row: (_merit(row), _moment(row)), default=None)
 
 

@@ -1,8 +1,8 @@
-"""Gate: whether the requested runs are as good as the settings require.
+"""Gate that checks whether the requested runs meet the thresholds of the settings.
 
-Requirements include the requested data and device: a run that was skipped, or that used placeholder data or another
-device, is no evidence and fails the gate. While there are too few comparable runs to estimate the noise, a fall of the
-accuracy does not fail it; the report then says so.
+A run counts only with the requested data on the requested device. Skipped runs, placeholder data and fallback devices
+fail the gate. A drop of the accuracy does not fail it if too few comparable runs exist to estimate the noise. The
+report then lists the run as not judged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from pipeline.runs.record import FINISHED
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """The requirements. 0: none."""
+    """Thresholds of the gate. 0 disables a threshold."""
 
     min_test_accuracy: float = 0.0
     max_test_loss: float = 0.0
@@ -25,7 +25,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(Gate):
-    """The requirements, whether all are met, and in words those that are not or that could not be judged yet."""
+    """Thresholds, the verdict on all of them, and descriptions of failed and unjudged ones."""
 
     passed: bool
     failures: Sequence[str]
@@ -33,63 +33,63 @@ class Outcome(Gate):
 
 
 def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Outcome | None:
-    """Judge the requested runs and their changes, see `changes.changes`. None without requirements."""
+    """Judge the requested runs and their changes, see `changes.changes`. Return None without thresholds."""
     if gate == Gate():
         return None
     failures = [] if runs else ["No run was requested, so the thresholds cannot be checked"]
-    failures += [f"Run {_which(run)} does not count: {reason}" for run in runs if (reason := _no_evidence(run))]
+    failures += [f"Run {_short_id(run)} does not count: {reason}" for run in runs if (reason := _objection(run))]
     finished = [run for run in runs if run.status == FINISHED]
-    failures += _beyond(gate, finished)
+    failures += _missed_thresholds(gate, finished)
     not_judged = []
-    if allowed := gate.max_regression_sigma:
-        words = _worse(allowed, finished, changes)
-        failures += [f"{one}, allowed: {number(allowed, 1)} σ ([Report] max_regression_sigma)" for one in words]
+    if limit := gate.max_regression_sigma:
+        texts = _regressions(limit, finished, changes)
+        failures += [f"{text}, allowed: {number(limit, 1)} σ ([Report] max_regression_sigma)" for text in texts]
         not_judged = _not_judged(changes)
     return Outcome(**asdict(gate), passed=not failures, failures=failures, not_judged=not_judged)
 
 
-def _no_evidence(run: Run) -> str:
-    """Why the run shows nothing about the requested data and device. Empty if it does."""
-    asked, used = plain(run.requested_device), plain(run.effective_device)
+def _objection(run: Run) -> str:
+    """Return the reason why the run cannot confirm the requested data and device, or ""."""
+    requested, effective = plain(run.requested_device), plain(run.effective_device)
     if run.status != FINISHED:
-        return f"skipped because {asked} was requested. {plain(run.mismatch.cause, 200)}"
+        return f"skipped because {requested} was requested. {plain(run.mismatch.cause, 200)}"
     if run.dataset != run.requested_dataset:
         data = dataset_name(run.requested_dataset)
         return f"{data} was requested, but the run used {dataset_name(run.dataset)}"
     if is_fallback(run):
-        return f"{asked} was requested, but the run used {used}"
+        return f"{requested} was requested, but the run used {effective}"
     if run.requested_device != "auto" and not run.device_verified:
-        return f"{asked} was requested, but no measurement shows that the run used it"
+        return f"{requested} was requested, but no measurement confirms that the run used it"
     return ""
 
 
-def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
-    """The runs with a lower accuracy or a higher loss than required, or an unknown one."""
-    least, most = gate.min_test_accuracy, gate.max_test_loss
-    for run in runs if least else ():
-        if run.test_accuracy is None or not run.test_accuracy >= least:
-            found, required = percent(run.test_accuracy, 2), f"at least {percent(least, 2)}"
-            yield f"Test accuracy of run {_which(run)}: {found}, required: {required} ([Report] min_test_accuracy)"
-    for run in runs if most else ():
-        if run.test_loss is None or not run.test_loss <= most:
-            found, required = number(run.test_loss, 4), f"at most {number(most, 4)}"
-            yield f"Test loss of run {_which(run)}: {found}, required: {required} ([Report] max_test_loss)"
+def _missed_thresholds(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a failure per run whose accuracy or loss is unknown or misses its threshold."""
+    min_accuracy, max_loss = gate.min_test_accuracy, gate.max_test_loss
+    for run in runs if min_accuracy else ():
+        if run.test_accuracy is None or not run.test_accuracy >= min_accuracy:
+            value, required = percent(run.test_accuracy, 2), f"at least {percent(min_accuracy, 2)}"
+            yield f"Test accuracy of run {_short_id(run)}: {value}, required: {required} ([Report] min_test_accuracy)"
+    for run in runs if max_loss else ():
+        if run.test_loss is None or not run.test_loss <= max_loss:
+            value, required = number(run.test_loss, 4), f"at most {number(max_loss, 4)}"
+            yield f"Test loss of run {_short_id(run)}: {value}, required: {required} ([Report] max_test_loss)"
 
 
-def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
-    """The runs without a figure to compare, and the falls of the accuracy beyond the noise."""
-    yield from (f"Run {_which(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
+def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
+    """Yield a failure per run without a comparable accuracy and per drop of the accuracy beyond the noise."""
+    yield from (f"Run {_short_id(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
     compared = {fingerprint for change in changes for fingerprint in change.fingerprints}
     unknown = [run for run in runs if run.fingerprint not in compared]
-    yield from (f"The training data of run {_which(run)} are unknown" for run in unknown)
+    yield from (f"The training data of run {_short_id(run)} are unknown" for run in unknown)
     for change in changes:
-        figure = change.test_accuracy
-        fell = figure.deviation is not None and (figure.change or 0) < 0
-        if fell and is_beyond(figure, allowed):
-            sigmas = figure.sigmas
-            by = "although earlier runs agree exactly" if sigmas is None else f"by {number(-sigmas, 1)} σ"
-            before, now = percent(figure.baseline, 2), percent(figure.value, 2)
-            yield f"Test accuracy of {model_and_recipe(change.runs[0])} fell from {before} to {now}, {by}"
+        accuracy = change.test_accuracy
+        is_lower = accuracy.deviation is not None and (accuracy.change or 0) < 0
+        if is_lower and is_beyond(accuracy, max_sigma):
+            sigmas = accuracy.sigmas
+            size = "although earlier runs agree exactly" if sigmas is None else f"by {number(-sigmas, 1)} σ"
+            baseline, current = percent(accuracy.baseline, 2), percent(accuracy.value, 2)
+            yield f"Test accuracy of {model_and_recipe(change.runs[0])} fell from {baseline} to {current}, {size}"
 
 
 def _not_judged(changes: Sequence[Change]) -> list[str]:
@@ -101,5 +101,5 @@ def _not_judged(changes: Sequence[Change]) -> list[str]:
     ]
 
 
-def _which(run: Run) -> str:
+def _short_id(run: Run) -> str:
     return plain(run.fingerprint)[:8]

@@ -1,7 +1,7 @@
-"""History: an append-only log of every run reported under a storage root, one JSON object per line.
+"""History of all reported runs of a storage root, an append-only log with a JSON object per line.
 
 A line is the record of a run without its evidence. A later line about the same run replaces an earlier one. Runs are
-comparable if they share all compared fields of the record and the hardware. An unknown value equals no other.
+comparable if they share the hardware and all compared fields of the record. An unknown value equals no other value.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.errors import UnreadableArtifactError
 from pipeline.report.data import reading
-from pipeline.report.data.reading import Entry, or_none
+from pipeline.report.data.reading import Entry, read_or_none
 from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs import record
 from pipeline.runs.validation import checked
@@ -25,23 +25,23 @@ HISTORY_NAME = "history.jsonl"
 
 @dataclass(frozen=True)
 class Trend:
-    """Comparable runs, the oldest first. ``is_current``: some are requested."""
+    """Comparable runs, oldest first. ``is_current`` is true if any of them is requested."""
 
     entries: list[Entry]
     is_current: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The shared fields, and ``points`` with the metrics of each run."""
-        of_a_point = ("finished_at", "fingerprint", "hostname", "seed", "test_accuracy", "examples_per_second")
-        points = [facts(entry, of_a_point) for entry in self.entries]
+        """Return the shared fields, and ``points`` with the metrics of each run."""
+        point_fields = ("finished_at", "fingerprint", "hostname", "seed", "test_accuracy", "examples_per_second")
+        points = [facts(entry, point_fields) for entry in self.entries]
         return {**shared_facts(self.entries[0]), "is_current": self.is_current, "points": points}
 
 
 def read_history(path: Path) -> list[Entry]:
-    """The entries of the log, each run once. A line that is not valid is named in the log and left out.
+    """Read the entries of the log, each run once. Invalid lines are logged and skipped.
 
     Raises:
-        UnreadableArtifactError: The file may not be read.
+        UnreadableArtifactError: This user may not read the file.
     """
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -49,77 +49,77 @@ def read_history(path: Path) -> list[Entry]:
         return []
     except PermissionError:
         raise UnreadableArtifactError(
-            f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rw, or chown); it cannot be "
-            "rebuilt, for it has runs that are gone."
+            f"{path}: cannot be read (Permission denied). It lists removed runs, so it cannot be rebuilt. Let this "
+            "user read it (chmod u+rw, or chown)."
         ) from None
-    read = partial(checked, reading.Entry, path=path, remedy="")
-    found = (or_none(read, text=line, place=f"line {number}") for number, line in enumerate(lines, start=1))
-    return merged(filter(None, found))
+    parse = partial(checked, reading.Entry, path=path, remedy="")
+    entries = (read_or_none(parse, text=line, place=f"line {number}") for number, line in enumerate(lines, start=1))
+    return merged(filter(None, entries))
 
 
 def merged(*logs: Iterable[Entry]) -> list[Entry]:
-    """The entries of all logs, each run once, by the last log that has it."""
-    return list({_which(entry): entry for log in logs for entry in log}.values())
+    """Return the entries of all logs, each run once, from the last log that contains it."""
+    return list({_run_key(entry): entry for log in logs for entry in log}.values())
 
 
 def entries_of(runs: Iterable[Entry]) -> list[Entry]:
-    """The entries of finished runs, the oldest first."""
+    """Return the entries of finished runs, oldest first."""
     return sorted((run for run in runs if run.status == record.FINISHED), key=age_order)
 
 
 def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry]) -> None:
-    """Add the entries that are not among the ``past`` ones of the log. They are on disk when the call returns.
+    """Append the entries that ``past`` lacks, and flush them to disk.
 
     Raises:
         OSError: The log cannot be written.
     """
-    new = list(entries)
-    # A log may be long, and making a line takes most of the time.
-    keys = {_which(entry) for entry in new}
-    known = {_line(entry) for entry in past if _which(entry) in keys}
-    lines = [line for line in map(_line, new) if line not in known]
+    new_entries = list(entries)
+    # Formatting lines dominates the time for a long log.
+    keys = {_run_key(entry) for entry in new_entries}
+    past_lines = {_line(entry) for entry in past if _run_key(entry) in keys}
+    lines = [line for line in map(_line, new_entries) if line not in past_lines]
     if not lines:
         return
-    # The rest of a line after a kill or on a full disk stays a line of its own.
-    torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+    # A kill or a full disk may have left an incomplete line. A newline separates it from the new ones.
+    is_incomplete = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write("\n" * bool(torn) + "".join(lines))
+        file.write("\n" * bool(is_incomplete) + "".join(lines))
         file.flush()
         os.fsync(file.fileno())
 
 
 def trends(groups: Iterable[list[Entry]], current: Collection[str]) -> list[Trend]:
-    """The ``comparable_groups``, those of current runs first, then the newest."""
+    """Return the ``comparable_groups``, those of current runs first, then the newest."""
     newest_first = sorted(groups, key=lambda group: age_order(group[-1]), reverse=True)
-    found = [Trend(group, any(entry.fingerprint in current for entry in group)) for group in newest_first]
-    return sorted(found, key=lambda trend: not trend.is_current)
+    trends_by_age = [Trend(group, any(entry.fingerprint in current for entry in group)) for group in newest_first]
+    return sorted(trends_by_age, key=lambda trend: not trend.is_current)
 
 
 def comparable_groups(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The entries in groups of comparable runs, the oldest of each first."""
-    # Without digests, the content of the data is unknown.
-    known = [entry for entry in entries if entry.content_digests is not None]
-    return grouped(sorted(known, key=age_order), _shared())
+    """Group the entries by comparability, the oldest entry of each group first."""
+    # The content of the data is unknown without digests.
+    entries_with_data = [entry for entry in entries if entry.content_digests is not None]
+    return grouped(sorted(entries_with_data, key=age_order), _shared_fields())
 
 
 def shared_facts(entry: Entry) -> dict[str, Any]:
-    """The facts that the runs of an entry's group share, as data for JSON."""
-    return facts(entry, (*_shared(), "dataset"))
+    """Return the fields that all runs of the entry's group share, as data for JSON."""
+    return facts(entry, (*_shared_fields(), "dataset"))
 
 
 def age_order(entry: Entry) -> tuple[datetime, str]:
-    """By the end of the run."""
+    """Return the sort key that orders entries by the end of the run."""
     return datetime.fromisoformat(entry.finished_at), entry.fingerprint
 
 
-def _shared() -> tuple[str, ...]:
+def _shared_fields() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*record.names(compared=True), *record.names("hardware"))))
 
 
 def _line(entry: Entry) -> str:
-    kept = {*reading.Entry.model_fields} - {"status", "time_breakdown", *record.names("evidence", repeated=True)}
-    return json.dumps(facts(entry, [name for name in reading.Entry.model_fields if name in kept])) + "\n"
+    fields = {*reading.Entry.model_fields} - {"status", "time_breakdown", *record.names("evidence", repeated=True)}
+    return json.dumps(facts(entry, [name for name in reading.Entry.model_fields if name in fields])) + "\n"
 
 
-def _which(entry: Entry) -> tuple[Any, ...]:
+def _run_key(entry: Entry) -> tuple[Any, ...]:
     return entry.fingerprint, entry.hostname, entry.finished_at

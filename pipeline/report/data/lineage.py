@@ -1,6 +1,6 @@
-"""Artifacts under a storage root that belong to a run: its lineage and export.
+"""Lineage and export of a run, from the artifacts under its storage root.
 
-Settings, versions and seconds of an artifact that is not under this root are unknown.
+Settings, versions and seconds are unknown for an artifact that is not under this root.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _DIGITS_IN_NAME = 12
 
 
 class Form(Untrusted):
-    """An exported form, compared with the Keras model on the test split."""
+    """An exported format, compared with the Keras model on the test split."""
 
     bytes: Count
     accuracy: Figure
@@ -28,7 +28,7 @@ class Form(Untrusted):
 
 
 class Exported(Untrusted):
-    """The exported forms of a run by name."""
+    """The exported formats of a run by name."""
 
     num_examples: Count
     forms: dict[str, Form]
@@ -36,9 +36,9 @@ class Exported(Untrusted):
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact of a stage. What its manifest says is None if that is not under this root.
+    """An artifact of a stage. Fields of the manifest are None if it is not under this root.
 
-    ``artifact``: the name of its folder.
+    ``artifact`` is the name of its folder.
     """
 
     stage: str
@@ -59,67 +59,67 @@ class Stage:
 
 
 def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Stage]:
-    """The stages with the artifacts that the runs in these folders come from, shared ones once."""
-    found: dict[str, dict[str, Artifact]] = {"Source": {}, "Records": {}, "Train": {}}
+    """Return the stages with the artifacts that the runs depend on, without duplicates."""
+    artifacts_by_stage: dict[str, dict[str, Artifact]] = {"Source": {}, "Records": {}, "Train": {}}
     for folder, run in runs:
         root = folder.parent.parent
         records = _newest(root / layout.RECORDS, "fingerprint", run.records_fingerprint)
-        source = _newest(root / layout.SOURCE, "source", _part(records, "upstream"))
-        own = _artifact("Train", _manifest(folder), run.fingerprint)
-        if run.initial_run and own.settings is not None:
-            # No setting: the content of the weights is upstream.
-            own = replace(own, settings={**own.settings, "initial_run": run.initial_run[:_DIGITS_IN_NAME]})
-        artifacts = (_artifact("Source", source), _artifact("Records", records, run.records_fingerprint), own)
+        source = _newest(root / layout.SOURCE, "source", _identity_section(records, "upstream"))
+        train = _artifact("Train", _manifest(folder), run.fingerprint)
+        if run.initial_run and train.settings is not None:
+            # The identity refers to the weights by content, not by a setting.
+            train = replace(train, settings={**train.settings, "initial_run": run.initial_run[:_DIGITS_IN_NAME]})
+        artifacts = (_artifact("Source", source), _artifact("Records", records, run.records_fingerprint), train)
         for artifact in filter(None, artifacts):
-            found[artifact.stage].setdefault(artifact.fingerprint, artifact)
-    return [Stage(name, [*artifacts.values()]) for name, artifacts in found.items() if artifacts]
+            artifacts_by_stage[artifact.stage].setdefault(artifact.fingerprint, artifact)
+    return [Stage(name, [*artifacts.values()]) for name, artifacts in artifacts_by_stage.items() if artifacts]
 
 
 def exported(run_folder: Path, run: Run) -> Exported | None:
-    """The forms of the newest export of a run's weights. None if there is none under this root.
+    """Return the newest export of a run's weights, None if this root contains none.
 
     Raises:
-        DamagedArtifactError: Its export.json is damaged.
+        DamagedArtifactError: The file export.json is damaged.
     """
-    own = _manifest(run_folder)
-    # A run that was trained again may have other weights.
-    trained = {"run": run.fingerprint, "weights": weights_digest(own) if own else None}
-    if not (export := _newest(run_folder.parent.parent / layout.EXPORTS, "upstream", trained)):
+    manifest = _manifest(run_folder)
+    # A retrained run may have other weights.
+    identity = {"run": run.fingerprint, "weights": weights_digest(manifest) if manifest else None}
+    if not (export := _newest(run_folder.parent.parent / layout.EXPORTS, "upstream", identity)):
         return None
     path = export["folder"] / EXPORT_NAME
     return checked(Exported, read_text(path), path)
 
 
 def _artifact(stage: str, manifest: Mapping[str, Any], fingerprint: str | None = None) -> Artifact | None:
-    """An artifact by its manifest, or by its fingerprint alone. None if neither is known."""
+    """Return an artifact by its manifest or else its fingerprint, None without both."""
     if not manifest:
         return fingerprint and Artifact(stage, f"{stage.lower()}-{fingerprint[:_DIGITS_IN_NAME]}", fingerprint)
     return Artifact(
         stage,
         f"{manifest['folder'].name.rpartition('-')[0]}-{manifest['fingerprint'][:_DIGITS_IN_NAME]}",
         manifest["fingerprint"],
-        _part(manifest, "settings"),
-        _part(manifest, "packages"),
+        _identity_section(manifest, "settings"),
+        _identity_section(manifest, "packages"),
         manifest.get("seconds"),
         manifest.get("created_at"),
     )
 
 
 def _newest(kind: Path, name: str, value: object) -> Mapping[str, Any]:
-    """The manifest of the newest artifact whose manifest or identity has this value. Empty if there is none."""
-    known = [_manifest(folder) for folder in layout.artifact_folders(kind)]
-    fitting = [one for one in known if one and value and {**one["identity"], **one}.get(name) == value]
-    return max(fitting, key=lambda one: one["created_at"], default={})
+    """Return the newest manifest that has this value, itself or in its identity, or {}."""
+    manifests = [_manifest(folder) for folder in layout.artifact_folders(kind)]
+    matches = [item for item in manifests if item and value and {**item["identity"], **item}.get(name) == value]
+    return max(matches, key=lambda item: item["created_at"], default={})
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """A manifest with its ``folder``. Empty if there is none, or a damaged one."""
+    """Return a manifest with its ``folder``, or {} if it is missing or damaged."""
     try:
         return {**read_manifest(folder), "folder": folder}
     except DamagedArtifactError:
         return {}
 
 
-def _part(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = manifest.get("identity", {}).get(name)
-    return part if isinstance(part, Mapping) else {}
+def _identity_section(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = manifest.get("identity", {}).get(name)
+    return section if isinstance(section, Mapping) else {}

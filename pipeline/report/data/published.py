@@ -1,6 +1,6 @@
-"""Figures that were published elsewhere, by source: ``experiments/<name>.published.json``.
+"""Published metrics by source, from ``experiments/<name>.published.json``.
 
-The files are untrusted. A figure that was not published is omitted, not derived from others.
+The files are untrusted. Metrics that were not published are omitted, not derived from others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,27 +14,27 @@ from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs.validation import Count, Untrusted, checked, read_text, renamed
 
-_REMEDY = "Put it right, or remove the file."
+_REMEDY = "Correct or remove the file."
 _Text = Annotated[str, Field(min_length=1)]
 _Texts = Annotated[tuple[_Text, ...], Field(strict=False)]
-_Figure = Annotated[float, Field(allow_inf_nan=False)]
-_Positive = Annotated[_Figure, Field(gt=0)] | None
-_Share = Annotated[_Figure, Field(ge=0, le=1)] | None
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Positive = Annotated[_Number, Field(gt=0)] | None
+_Share = Annotated[_Number, Field(ge=0, le=1)] | None
 
-#: At least one of these makes a row.
-FIGURES = (
+#: A row has at least one of these.
+METRICS = (
     *("train_seconds", "examples_per_second", "epoch_seconds", "microseconds_per_example"),
     *("test_accuracy", "test_loss"),
 )
 
 
 class _Strict(Untrusted):
-    # A misspelt name would silently leave a figure out.
+    # A misspelled name would silently omit a metric.
     model_config = ConfigDict(extra="forbid")
 
 
 class _Row(_Strict):
-    """``scenario`` is its name. ``model`` is the name of our model, "" if it is another."""
+    """A published measurement. ``scenario`` is its name. ``model`` is the name of our model, "" for any other."""
 
     scenario: _Text
     requested_device: str
@@ -48,15 +48,15 @@ class _Row(_Strict):
     epoch_seconds: _Positive = None
     microseconds_per_example: _Positive = None
     test_accuracy: Annotated[_Share, renamed("test_accuracy", "val_accuracy")] = None
-    test_loss: Annotated[_Figure | None, renamed("test_loss", "val_loss")] = None
+    test_loss: Annotated[_Number | None, renamed("test_loss", "val_loss")] = None
     wrong: Count | None = None
     test_examples: Count | None = None
     details: _Texts = ()
 
     @model_validator(mode="after")
-    def _has_a_figure(self) -> "_Row":
-        if all(getattr(self, name) is None for name in FIGURES) and not self.details:
-            raise ValueError(f"expected a figure, one of {', '.join(FIGURES)}, or words under details")
+    def _has_metric(self) -> "_Row":
+        if all(getattr(self, name) is None for name in METRICS) and not self.details:
+            raise ValueError(f"expected a metric ({', '.join(METRICS)}) or text in details")
         return self
 
 
@@ -67,14 +67,14 @@ class _Source(_Strict):
 
 
 class _Published(_Strict):
-    """``datasets``: the names of its data, the published one first."""
+    """A file of published metrics. ``datasets`` lists the names of its data, the published name first."""
 
     datasets: Annotated[_Texts, Field(min_length=1)]
     sources: Annotated[tuple[_Source, ...], Field(strict=False, min_length=1)]
 
 
 class PublishedRow(_Row):
-    """A row with its experiment, its data, its source, and what the source left unsaid."""
+    """A row with its experiment, data and source, and with the facts that the source does not state."""
 
     experiment: str
     datasets: _Texts
@@ -85,55 +85,55 @@ class PublishedRow(_Row):
 
 @dataclass(frozen=True)
 class PublishedLine:
-    """Published times of a device and source by batch."""
+    """Published times by batch size, for a device and a source."""
 
     rows: list[PublishedRow]
 
     @property
     def by_batch(self) -> list[PublishedRow]:
-        """The rows, the smallest batch first."""
+        """The rows by ascending batch size."""
         return sorted(self.rows, key=lambda row: row.global_batch_size)
 
     def to_json(self) -> dict[str, Any]:
-        """The shared fields, and ``points`` by batch."""
-        of_a_point = ("global_batch_size", "epoch_seconds", "microseconds_per_example")
-        points = [facts(row, of_a_point) for row in self.by_batch]
+        """Return the shared fields, and ``points`` by batch size."""
+        point_fields = ("global_batch_size", "epoch_seconds", "microseconds_per_example")
+        points = [facts(row, point_fields) for row in self.by_batch]
         return {**facts(self.rows[0], ("effective_device", "source")), "points": points}
 
 
 def read_published(path: Path, experiment: str) -> list[PublishedRow]:
-    """The rows of a file.
+    """Read the rows of a file.
 
     Raises:
-        DamagedArtifactError: It is missing or not such a file; names file and field.
+        DamagedArtifactError: The file is missing or invalid. The message names file and field.
     """
-    found = checked(_Published, read_text(path), path, remedy=_REMEDY)
+    file = checked(_Published, read_text(path), path, remedy=_REMEDY)
     return [
         PublishedRow(
             **dict(row),
             experiment=experiment,
-            datasets=found.datasets,
+            datasets=file.datasets,
             source=source.title,
             not_stated=source.not_stated,
         )
-        for source in found.sources
+        for source in file.sources
         for row in source.rows
     ]
 
 
-def published_beside(runs: Sequence[Run], published: Iterable[PublishedRow]) -> list[PublishedRow]:
-    """The published figures about an experiment and data of these runs: beside any other they would mislead."""
-    used = {(run.experiment, run.dataset) for run in runs}
-    return [row for row in published if any((row.experiment, name) in used for name in row.datasets)]
+def published_for(runs: Sequence[Run], published: Iterable[PublishedRow]) -> list[PublishedRow]:
+    """Return the rows that have the experiment and the data of some of these runs."""
+    run_data = {(run.experiment, run.dataset) for run in runs}
+    return [row for row in published if any((row.experiment, name) in run_data for name in row.datasets)]
 
 
 def by_batch(published: Iterable[PublishedRow], run: Run) -> list[PublishedLine]:
-    """The published times of a run's model by batch, by device and source."""
-    mine = [
+    """Return the published times of a run's model by batch size, grouped by device and source."""
+    timed_rows = [
         row
         for row in published
         if (row.experiment, row.model) == (run.experiment, run.model)
         and row.global_batch_size
         and (row.epoch_seconds or row.microseconds_per_example)
     ]
-    return [PublishedLine(rows) for rows in grouped(mine, ("effective_device", "source"))]
+    return [PublishedLine(rows) for rows in grouped(timed_rows, ("effective_device", "source"))]

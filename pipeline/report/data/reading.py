@@ -1,4 +1,4 @@
-"""A run as the report sees it, read from its folder. The folder is untrusted: schemas check it here, once."""
+"""Runs of a report, read from their folders. Schemas validate the untrusted folders once, at this point."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ _Read = TypeVar("_Read")
 
 
 class Entry(RunRecord):
-    """A run in the history: its record and where it comes from.
+    """A run in the history, with its record and its origin.
 
-    ``made_from`` and ``code``: hashes of the manifest's identity without seed and batch, and of code and library
-    versions alone. ``fetched_from``: its remote.
+    ``made_from`` hashes the manifest's identity without seed and batch size. ``code`` hashes code and library versions.
+    ``fetched_from`` is the remote of the run, or "".
     """
 
     made_from: str | None = None
@@ -36,7 +36,7 @@ class Entry(RunRecord):
 
     @property
     def units(self) -> Units:
-        """Names of what its problem counts."""
+        """Names of the units that the problem counts."""
         return units_of(self.problem, self.tokens)
 
     @property
@@ -46,14 +46,14 @@ class Entry(RunRecord):
 
 
 class Resumption(Untrusted):
-    """A process that resumed a run. ``epoch``: its first one, one too many if none was left."""
+    """A process that resumed a run. ``epoch`` is its first epoch, the last plus one if none remained."""
 
     epoch: Count
     hostname: str | None
 
 
 class Repetition(Untrusted):
-    """The result of training a run again."""
+    """The result of retraining a run."""
 
     is_identical: bool
     trainings: tuple[Training, ...]
@@ -68,8 +68,8 @@ class Run(Entry):
     repetition: Repetition | None = None
 
 
-def or_none(read: Callable[..., _Read], *arguments: object, **options: object) -> _Read | None:
-    """The result of a function that reads an artifact. None if that is damaged, which the log says."""
+def read_or_none(read: Callable[..., _Read], *arguments: object, **options: object) -> _Read | None:
+    """Return the result of a function that reads an artifact. Log a damaged artifact and return None."""
     try:
         return read(*arguments, **options)
     except DamagedArtifactError as error:
@@ -77,43 +77,49 @@ def or_none(read: Callable[..., _Read], *arguments: object, **options: object) -
         return None
 
 
-def from_package(name: str, call: Callable[[], _Read]) -> _Read | None:
-    """The result of ``call``, for which ``name`` is imported. None if it is from outside and fails, as the log says."""
+def call_package(name: str, call: Callable[[], _Read]) -> _Read | None:
+    """Return the result of ``call``, which runs code of the module ``name``.
+
+    Errors of modules outside the pipeline are logged, and the result is None.
+    """
     try:
         return call()
-    # Code from outside may raise anything.
+    # External code may raise any exception.
     except Exception as error:
         if name.startswith("pipeline."):
             raise
-        problem = f"{name} raised {type(error).__name__}: {error}. Repair or uninstall the package that has it."
-        _logger.warning("left out of the report: %s", error if isinstance(error, PipelineError) else problem)
+        problem = f"{name} raised {type(error).__name__}: {error}. Repair or uninstall the package that contains it."
+        _logger.warning("Section left out of the report. %s", error if isinstance(error, PipelineError) else problem)
         return None
 
 
-def of_problem(problem: str, field: str, *arguments: object) -> Any:
-    """What the function of a problem's ``Results`` gives. None if there is none, or if it is from outside and fails."""
+def call_hook(problem: str, field: str, *arguments: object) -> Any:
+    """Call the function that a field of the problem's ``Results`` names.
+
+    Return None if there is no such function, or if an external one fails.
+    """
     name = getattr(results_of(problem), field)
-    return from_package(name, partial(_called, problem, field, *arguments)) if name else None
+    return call_package(name, partial(_call_hook, problem, field, *arguments)) if name else None
 
 
-def _called(problem: str, field: str, *arguments: object) -> Any:
-    made = results_of(problem).hook(field)(*arguments)
-    # A generator of a package raises its errors here.
-    return list(made) if isinstance(made, Iterator) else made
+def _call_hook(problem: str, field: str, *arguments: object) -> Any:
+    result = results_of(problem).hook(field)(*arguments)
+    # A generator raises its errors while it is consumed.
+    return list(result) if isinstance(result, Iterator) else result
 
 
 def read_run(folder: Path) -> Run:
-    """Read one run.
+    """Read a run.
 
     Raises:
-        DamagedArtifactError: A file is missing or damaged; names file and field.
+        DamagedArtifactError: A file is missing or damaged. The message names file and field.
     """
     record = read_record(folder)
     is_skipped = record.status == SKIPPED
     evaluation = None if is_skipped else _evaluation(folder, record.problem)
     fields = dict(record)
     if getattr(evaluation, "tokens", "") == BYTES:
-        # Records before version 10 lack it.
+        # Records before version 10 lack this field.
         fields["tokens"] = BYTES
     return Run.model_construct(
         **fields,
@@ -126,10 +132,10 @@ def read_run(folder: Path) -> Run:
 
 
 def read_repetition(folder: Path) -> Repetition | None:
-    """The result of training a run again, for its present weights. None if nobody did, or the file is damaged."""
-    if (found := or_none(read_determinism, folder)) is None:
+    """Read the comparison of a run with its retraining. Return None if there is none or the file is damaged."""
+    if (determinism := read_or_none(read_determinism, folder)) is None:
         return None
-    return Repetition(is_identical=found.is_identical, trainings=(found.first, *found.again))
+    return Repetition(is_identical=determinism.is_identical, trainings=(determinism.first, *determinism.again))
 
 
 def _resumptions(run: RunRecord) -> Iterator[Resumption]:
@@ -137,10 +143,10 @@ def _resumptions(run: RunRecord) -> Iterator[Resumption]:
         yield Resumption(epoch=segment.first_epoch, hostname=segment.hostname)
     restored = run.epochs_restored
     if run.segments and restored >= run.segments[-1].last_epoch:
-        # No epoch was left to train, so no segment shows the resumption.
+        # No epoch remained, so no segment shows the resumption.
         yield Resumption(epoch=restored + 1, hostname=run.finished_on)
     elif restored and not run.segments:
-        # An earlier version recorded the last time alone.
+        # Earlier versions recorded only the last resumption.
         yield Resumption(epoch=restored + 1, hostname=run.hostname)
 
 
@@ -151,14 +157,14 @@ def _origin(folder: Path) -> dict[str, str | None]:
     try:
         settings, upstream = dict(identity["settings"]), dict(identity["upstream"])
     except (KeyError, TypeError, ValueError) as error:
-        problem = f'"identity": expected settings and upstream, found other ({error!r})'
+        problem = f'"identity": expected settings and upstream ({error!r})'
         raise DamagedArtifactError(message(folder / MANIFEST_NAME, problem)) from error
-    # In the identity these have their names in the record.
+    # The identity names these fields as the record does.
     for name in ("global_batch_size", *names("setting", repeated=True)):
         settings.pop(name, None)
     return {
         "made_from": fingerprint({**identity, "settings": settings, "upstream": upstream}),
-        "code": fingerprint({part: identity.get(part) for part in ("code", "packages")}),
+        "code": fingerprint({section: identity.get(section) for section in ("code", "packages")}),
     }
 
 
@@ -166,6 +172,6 @@ def _evaluation(folder: Path, problem: str) -> Any:
     path, results = folder / EVALUATION_NAME, results_of(problem)
     if not results.evaluation_schema or not path.exists():
         return None
-    return from_package(
+    return call_package(
         results.evaluation_schema, lambda: checked(results.hook("evaluation_schema"), read_text(path), path)
     )

@@ -1,10 +1,10 @@
-"""Rows of the scoreboard: runs that differ in their seed alone, their speed-ups, and their times by batch.
+"""Rows of the scoreboard with their speed-ups, and tables of times by batch size.
 
-Metrics of two kinds of hardware or of two versions of the code are never averaged. The host is a label. Runs from a
-remote were not measured here and have rows of their own.
+A row combines runs that differ only in their seed. Metrics of different hardware or different code are never averaged.
+The host is only a label. Runs from a remote were not measured on this machine and have separate rows.
 
-A speed-up needs two rows that agree in all compared fields, code and library versions, that differ in hardware, and
-that were measured on verified, requested hardware and on real data.
+A speed-up needs two rows that differ in hardware and agree in all compared fields, code and library versions. Both must
+have verified, requested hardware and real data.
 """
 
 import json
@@ -23,8 +23,8 @@ from pipeline.report.formats import Spread, hosts, is_fallback, plain
 from pipeline.runs.metrics import compiling_epochs, epoch_seconds
 from pipeline.runs.record import FINISHED, SKIPPED, names
 
-# Fields whose names are not their words.
-_WORDS = {
+# Labels of fields that differ from their names.
+_LABELS = {
     "computation_flags": "environment variables of computation",
     "content_digests": "dataset content",
     "global_batch_size": "global batch",
@@ -32,17 +32,17 @@ _WORDS = {
     "requested_jit_compile": "requested XLA",
     "code": "code or library versions",
 }
-# What comes of a seed, whatever the machine.
-_OF_A_DRAW = ("test_accuracy", "validation_accuracy", "test_loss", "test_tta_accuracy", "validation_tta_accuracy")
+# Metrics that depend on the seed but not on the machine.
+_SEED_METRICS = ("test_accuracy", "validation_accuracy", "test_loss", "test_tta_accuracy", "validation_tta_accuracy")
 
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """The ``ratio`` of the examples per second of two rows, and ``words``, the reason if there is no ratio.
+    """Ratio of the examples per second of two rows. ``words`` describes the baseline, or the reason without a ratio.
 
-    ``baseline``: the first fingerprint of the row that it is compared with.
+    ``baseline`` is the first fingerprint of the row that it is compared with.
     """
 
     ratio: float | None
@@ -52,9 +52,10 @@ class Speedup:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Runs that share all fields of the record that are not ``repeated``, by seed. ``run``: the first one requested.
+    """Runs that share all fields of the record that are not ``repeated``, by seed.
 
-    ``epoch_seconds`` and ``step_seconds`` leave compiling epochs out.
+    ``run`` is the first run in the order of the request. ``epoch_seconds`` and ``step_seconds`` exclude compiling
+    epochs.
     """
 
     run: Run
@@ -75,52 +76,52 @@ class Row:
     speedup: Speedup | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The shared fields of the runs, and the others."""
-        own = {name: plain_data(value) for name, value in vars(self).items() if name != "run"}
-        return {**facts(self.run, (*_shared(), "mismatch", "finished_at")), **own}
+        """Return the shared fields of the runs, and the fields of the row."""
+        fields = {name: plain_data(value) for name, value in vars(self).items() if name != "run"}
+        return {**facts(self.run, (*_row_fields(), "mismatch", "finished_at")), **fields}
 
 
 @dataclass(frozen=True)
 class BatchLine:
-    """Rows of one device that differ in their batch alone, the newest first."""
+    """Rows of a device that differ only in their batch size, newest first."""
 
     rows: list[Row]
 
     @property
     def by_batch(self) -> list[Row]:
-        """The rows, the smallest batch first."""
+        """The rows by ascending batch size."""
         return sorted(self.rows, key=lambda row: row.run.global_batch_size)
 
     @property
     def run(self) -> Run:
-        """What its runs share, apart from the batch."""
+        """A run with the fields that all runs share, apart from the batch size."""
         return self.rows[0].run
 
     @property
     def hostnames(self) -> list[str | None]:
-        """The hosts of its runs."""
+        """The hosts of the runs."""
         return [host for row in self.rows for host in row.hostnames]
 
     def to_json(self) -> dict[str, Any]:
-        """The shared fields, and ``points`` by batch."""
-        of_a_point = ("steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
+        """Return the shared fields, and ``points`` by batch size."""
+        point_fields = ("steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
         points = [
-            {name: data[name] for name in ("global_batch_size", *of_a_point)}
+            {name: data[name] for name in ("global_batch_size", *point_fields)}
             for data in (row.to_json() for row in self.by_batch)
         ]
-        shared = facts(self.run, (*_of_a_line(), "mismatch", "finished_at"))
+        shared = facts(self.run, (*_line_fields(), "mismatch", "finished_at"))
         return {**shared, "hostnames": self.hostnames, "points": points}
 
 
 @dataclass(frozen=True)
 class BatchTable:
-    """Times by batch of rows that differ in device and batch alone. The line with most batches is the first."""
+    """Times by batch size, for rows that differ only in device and batch size. The longest line is the first."""
 
     lines: list[BatchLine]
 
     @property
     def run(self) -> Run:
-        """What its runs share, apart from device and batch."""
+        """A run with the fields that all runs share, apart from device and batch size."""
         return self.lines[0].run
 
     @property
@@ -129,63 +130,63 @@ class BatchTable:
         return any(row.epoch_seconds.mean is not None for line in self.lines for row in line.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """The shared fields and the lines."""
-        return {**facts(self.run, _of_a_table()), "lines": [line.to_json() for line in self.lines]}
+        """Return the shared fields and the lines."""
+        return {**facts(self.run, _table_fields()), "lines": [line.to_json() for line in self.lines]}
 
 
 def plain_data(value: Any) -> Any:
-    """A value of a report as data for JSON."""
+    """Convert a value of a report to data for JSON."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, list | tuple):
-        return [plain_data(one) for one in value]
+        return [plain_data(item) for item in value]
     return asdict(value) if isinstance(value, Spread | Speedup) else value
 
 
 def facts(run: Entry, fields: Iterable[str]) -> dict[str, Any]:
-    """These fields of a run as data for JSON."""
+    """Return these fields of a run as data for JSON."""
     return {name: plain_data(getattr(run, name)) for name in fields}
 
 
 def grouped(
     items: Iterable[_Item], fields: Sequence[str], run_of: Callable[[_Item], Any] = lambda item: item
 ) -> list[list[_Item]]:
-    """Items whose runs agree in all the fields named, group by group, each in its order."""
+    """Group items whose runs agree in all of the fields. Groups and items keep their order."""
     groups: dict[str, list[_Item]] = {}
     for item in items:
-        # An object in a field cannot be a key of a dict.
+        # Some fields contain unhashable objects.
         groups.setdefault(json.dumps(facts(run_of(item), fields), sort_keys=True), []).append(item)
     return list(groups.values())
 
 
 def grouped_rows(rows: Iterable[Row], fields: Sequence[str]) -> list[list[Row]]:
-    """Rows whose runs agree in all the fields named."""
+    """Group rows whose runs agree in all of the fields."""
     return grouped(rows, fields, attrgetter("run"))
 
 
 def scenarios(runs: Sequence[Run]) -> list[Row]:
     """Group runs into rows, in the order of the first run of each."""
-    return [_row(group) for group in grouped(runs, _shared())]
+    return [_row(group) for group in grouped(runs, _row_fields())]
 
 
-def _shared() -> tuple[str, ...]:
-    """The fields that the runs of a row share."""
+def _row_fields() -> tuple[str, ...]:
+    """Return the fields that the runs of a row share."""
     return ("made_from", "code", "fetched_from", *names(repeated=False))
 
 
-def _of_a_line() -> list[str]:
-    # Steps and the fastest computation depend on the batch, so they do not make another line.
-    return [name for name in _shared() if name not in ("global_batch_size", *names("computation", compared=False))]
+def _line_fields() -> list[str]:
+    # Steps and the fastest computation depend on the batch size, so they do not separate lines.
+    return [name for name in _row_fields() if name not in ("global_batch_size", *names("computation", compared=False))]
 
 
-def _of_a_table() -> list[str]:
+def _table_fields() -> list[str]:
     return [name for name in names(compared=True) if name != "global_batch_size"]
 
 
 def _row(runs: Sequence[Run]) -> Row:
     by_seed = sorted(runs, key=lambda run: run.seed)
-    # A run repeated on another host is measured anew but computes the same: no second draw of its accuracy.
-    once = {run.fingerprint: run for run in reversed(runs)}.values()
+    # A repetition on another host has the same accuracy, which must not count twice.
+    distinct_runs = {run.fingerprint: run for run in reversed(runs)}.values()
     epochs = [_epoch_seconds(run) for run in runs]
     steps = [
         seconds / run.steps_per_epoch if seconds is not None and run.steps_per_epoch else None
@@ -197,10 +198,10 @@ def _row(runs: Sequence[Run]) -> Row:
         fingerprints=[run.fingerprint for run in by_seed],
         hostnames=[run.hostname for run in by_seed],
         repetitions=[run.repetition for run in by_seed],
-        resumed=[one for run in runs for one in run.resumed],
+        resumed=[resumption for run in runs for resumption in run.resumed],
         epoch_seconds=mean_and_deviation(epochs),
         step_seconds=mean_and_deviation(steps),
-        **{name: mean_and_deviation([getattr(run, name) for run in once]) for name in _OF_A_DRAW},
+        **{name: mean_and_deviation([getattr(run, name) for run in distinct_runs]) for name in _SEED_METRICS},
         **{
             name: mean_and_deviation([getattr(run, name) for run in runs])
             for name in ("train_seconds", "examples_per_second")
@@ -214,7 +215,10 @@ def _epoch_seconds(run: Run) -> float | None:
 
 
 def mean_and_deviation(values: Sequence[float | None]) -> Spread:
-    """Both None where a value is missing or not finite: the mean of the rest would flatter a run that diverged."""
+    """Return mean and sample standard deviation. Both are None if a value is missing or not finite.
+
+    The mean of the remaining values would hide a run that diverged.
+    """
     if not values or any(value is None or not math.isfinite(value) for value in values):
         return Spread(None, None)
     try:
@@ -225,41 +229,41 @@ def mean_and_deviation(values: Sequence[float | None]) -> Spread:
 
 
 def with_speedups(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with its speed-up.
+    """Return the rows, each with its speed-up.
 
-    The baseline is the newest comparable row on a CPU, else the slowest: the ratio does not grow with the number of
-    old rows, nor depend on the order of the runs.
+    The baseline is the newest comparable row on a CPU, or else the slowest row. The ratio depends neither on the number
+    of old rows nor on the order of the runs.
     """
-    fit = [row for row in rows if not _unfit(row)]
-    return [replace(row, speedup=_speedup(row, fit)) for row in rows]
+    comparable = [row for row in rows if not _exclusion_reason(row)]
+    return [replace(row, speedup=_speedup(row, comparable)) for row in rows]
 
 
-def differing(one: Row, other: Row) -> list[str]:
-    """The fields that comparable rows must share and these do not. An unknown value is not shared."""
-    values = ((name, getattr(one.run, name), getattr(other.run, name)) for name in (*names(compared=True), "code"))
-    return [name for name, mine, others in values if mine is None or mine != others]
+def differing_fields(row: Row, other: Row) -> list[str]:
+    """Return the fields that comparable rows must share and these rows do not. Unknown values never agree."""
+    values = ((name, getattr(row.run, name), getattr(other.run, name)) for name in (*names(compared=True), "code"))
+    return [name for name, value, other_value in values if value is None or value != other_value]
 
 
-def words_for(name: str) -> str:
-    """A field of the record in words."""
-    return _WORDS.get(name, name.replace("_", " "))
+def field_label(name: str) -> str:
+    """Return the label of a record field."""
+    return _LABELS.get(name, name.replace("_", " "))
 
 
 def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
-    if unfit := _unfit(row):
-        return Speedup(None, None, unfit)
-    others = [other for other in fit if _on_other_hardware(row, other)]
-    if not others:
+    if reason := _exclusion_reason(row):
+        return Speedup(None, None, reason)
+    partners = [other for other in fit if _on_other_hardware(row, other)]
+    if not partners:
         return Speedup(None, None, "no other hardware to compare with")
-    nearest = min(others, key=lambda other: len(differing(row, other)))
-    if differ := differing(row, nearest):
-        return Speedup(None, None, f"differs from {_row_name(nearest)} in {', '.join(map(words_for, differ))}")
-    comparable = [other for other in fit if not differing(row, other)]
-    on_cpu = [other for other in comparable if other.run.effective_device == "cpu"]
-    if on_cpu:
-        baseline = max(on_cpu, key=lambda one: (datetime.fromisoformat(one.run.finished_at), one.fingerprints[0]))
+    nearest = min(partners, key=lambda other: len(differing_fields(row, other)))
+    if differences := differing_fields(row, nearest):
+        return Speedup(None, None, f"differs from {_row_name(nearest)} in {', '.join(map(field_label, differences))}")
+    comparable = [other for other in fit if not differing_fields(row, other)]
+    cpu_rows = [other for other in comparable if other.run.effective_device == "cpu"]
+    if cpu_rows:
+        baseline = max(cpu_rows, key=lambda peer: (datetime.fromisoformat(peer.run.finished_at), peer.fingerprints[0]))
     else:
-        baseline = min(comparable, key=lambda one: (one.examples_per_second.mean, one.fingerprints[0]))
+        baseline = min(comparable, key=lambda peer: (peer.examples_per_second.mean, peer.fingerprints[0]))
     if row is baseline:
         return Speedup(None, None, "baseline")
     if not _on_other_hardware(row, baseline):
@@ -268,14 +272,14 @@ def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
     return Speedup(ratio, baseline.fingerprints[0], f"of {_row_name(baseline)}")
 
 
-def _on_other_hardware(one: Row, other: Row) -> bool:
-    """Whether two rows are known to differ in hardware."""
-    pairs = [(getattr(one.run, name), getattr(other.run, name)) for name in names("hardware")]
+def _on_other_hardware(row: Row, other: Row) -> bool:
+    """Return whether two rows are known to differ in hardware."""
+    pairs = [(getattr(row.run, name), getattr(other.run, name)) for name in names("hardware")]
     return any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
-def _unfit(row: Row) -> str:
-    """The reason why the row cannot be compared. Empty if it can."""
+def _exclusion_reason(row: Row) -> str:
+    """Return the reason why the row cannot be compared, or ""."""
     run, rate = row.run, row.examples_per_second.mean
     if run.status == SKIPPED:
         return "skipped"
@@ -293,11 +297,11 @@ def _row_name(row: Row) -> str:
 
 
 def batch_sizes(rows: Sequence[Row]) -> list[BatchTable]:
-    """A table for each group of rows with several batches that differ in their device and batch alone."""
+    """Return a table for each group of rows that differ only in device and batch size, with several batch sizes."""
     finished = [row for row in rows if row.run.status == FINISHED and row.run.content_digests is not None]
     tables = []
-    for group in grouped_rows(finished, _of_a_table()):
+    for group in grouped_rows(finished, _table_fields()):
         if len({row.run.global_batch_size for row in group}) > 1:
-            lines = [BatchLine(line) for line in grouped_rows(group, _of_a_line())]
+            lines = [BatchLine(line) for line in grouped_rows(group, _line_fields())]
             tables.append(BatchTable(sorted(lines, key=lambda line: -len(line.rows))))
     return tables

@@ -5,7 +5,7 @@ from functools import partial
 
 from pipeline.registry import Registry
 from pipeline.report.blocks import Section
-from pipeline.report.data.reading import from_package
+from pipeline.report.data.reading import call_package
 from pipeline.report.report import Report
 
 SECTIONS = Registry(
@@ -31,7 +31,7 @@ TERMINAL = ("overview", "scoreboard", "batches")
 def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
     """The sections of these names, by default all, that have blocks. Those of a package that fails are left out."""
     for name in SECTIONS if names is None else names:
-        yield from from_package(SECTIONS[name], partial(_sections_of, name, report)) or ()
+        yield from call_package(SECTIONS[name], partial(_sections_of, name, report)) or ()
 
 
 def _sections_of(name: str, report: Report) -> list[Section]:

@@ -7,7 +7,7 @@ from functools import partial
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Chart, Facts, Group, Section, Table, Text, figures, words
-from pipeline.report.data.changes import change_words
+from pipeline.report.data.changes import describe_change
 from pipeline.report.data.published import PublishedLine, PublishedRow
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import BatchLine, BatchTable, Row
@@ -159,7 +159,7 @@ def change_table(report: Report) -> Table:
             (run.units.rate, rate, fmt.number, fmt.signed),
         ):
             before, now, difference = show(metric.baseline), show(metric.value), show_change(metric.change)
-            rows.append((group_name(run), title, before, now, difference, change_words(metric)))
+            rows.append((group_name(run), title, before, now, difference, describe_change(metric)))
     return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
 
 

@@ -8,7 +8,7 @@ from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, figures, titled, words
 from pipeline.report.data.measures import to_accuracy, utilization
-from pipeline.report.data.reading import Run, of_problem
+from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.formats import NO_FIGURE
 from pipeline.report.report import Report
 from pipeline.runs.record import Beginning
@@ -76,7 +76,7 @@ def _figures_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The most important figures with their units."""
     units = run.units
-    yield from of_problem(run.problem, "tiles", run) or ()
+    yield from call_hook(run.problem, "tiles", run) or ()
     yield "Test accuracy", fmt.percent(run.test_accuracy, 2)
     for what, name in (
         ("Test accuracy with test-time augmentation", "test_tta_accuracy"),
@@ -314,4 +314,4 @@ def evaluation(report: Report) -> Iterator[Section]:
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """The blocks of a run's evaluation, in the section of its problem. Empty if it has none."""
-    return (run.evaluation and of_problem(run.problem, "evaluation_blocks", report, run, name)) or []
+    return (run.evaluation and call_hook(run.problem, "evaluation_blocks", report, run, name)) or []

@@ -7,7 +7,7 @@ from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Box, Cell, Group, Section, Table, Text, figures, words
-from pipeline.report.data.changes import Change, change_words
+from pipeline.report.data.changes import Change, describe_change
 from pipeline.report.data.published import PublishedRow
 from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import Row
@@ -48,7 +48,7 @@ def _change(change: Change | None) -> str:
         return "no earlier run"
     # Beside a loss it would be taken for a change of the loss.
     what = "" if results_of(change.runs[0].problem).ranking.metric == "test_accuracy" else "accuracy "
-    return f"{what}{fmt.points(change.test_accuracy.change)}, {change_words(change.test_accuracy)}"
+    return f"{what}{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}"
 
 
 def scoreboards(report: Report) -> Iterator[Section]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
-from pipeline.report.data.changes import change_words
+from pipeline.report.data.changes import describe_change
 from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import Row
 from pipeline.report.formats import NO_FIGURE
@@ -64,9 +64,9 @@ def change_sentences(report: Report) -> list[str]:
     """A sentence for each group of requested runs that has earlier comparable runs."""
     return [
         f"Since the last comparable run ({fmt.moment(change.since)}), the test accuracy changed by "
-        f"{fmt.points(change.test_accuracy.change)}, {change_words(change.test_accuracy)}. "
+        f"{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}. "
         f"The throughput changed by {fmt.signed(change.examples_per_second.change)} {change.runs[0].units.rate}, "
-        f"{change_words(change.examples_per_second)}."
+        f"{describe_change(change.examples_per_second)}."
         for change in report.changes
         if change.earlier
     ]
