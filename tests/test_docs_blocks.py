@@ -42,33 +42,22 @@ OMITTED = {"docs/LOG.md", "docs/changelog.md", *(f"docs/{name}.md" for name in F
 PAGES = [
     name
     for name in (
-        *(name for name in ("README.md", "CONTRIBUTING.md") if (PROJECT / name).exists()),
+        *("README.md", "CONTRIBUTING.md"),
         *sorted(path.relative_to(PROJECT).as_posix() for path in (PROJECT / "docs").rglob("*.md")),
     )
     if name not in OMITTED
 ]
 SHELL, SESSION, PYTHON, SETTINGS = {"bash", "sh", "shell"}, {"console"}, {"python", "py"}, {"ini"}
 # Programs of a block that is run. What else a reader needs (docker, kubectl, pip) is marked.
-PROGRAMS = {"tensorcraft", "luigi", "python", ".venv/bin/python", "make"}
-PROGRAMS |= {
-    "cat",
-    "cd",
-    "cp",
-    "echo",
-    "export",
-    "find",
-    "grep",
-    "head",
-    "ls",
-    "mkdir",
-    "mv",
-    "rm",
-    "sed",
-    "tail",
-    "wc",
+PROGRAMS = {
+    "tensorcraft",
+    "luigi",
+    "python",
+    ".venv/bin/python",
+    "make",
+    *("cat", "cd", "cp", "echo", "export", "head"),
 }
-# Documented before they are renamed.
-RENAMED = {"training_recipe", "training_recipes", "min_test_accuracy", "max_test_loss"}
+PROGRAMS |= {"grep", "ls", "mkdir", "mv", "rm", "sed", "tail"}
 # Sections that Luigi itself reads.
 OF_LUIGI = {"core", "email", "resources", "scheduler", "smtp", "worker"}
 _OUR_COMMAND = re.compile(r"-m tasks\b([^;|&\n]*)")
@@ -82,9 +71,9 @@ class Block:
     place: str
     language: str
     text: str
-    reason: str
-    needs: str
-    saved: str
+    reason: str = ""
+    needs: str = ""
+    saved: str = ""
 
     def script(self) -> str:
         """The block as shell commands. Empty if it is not run."""
@@ -106,16 +95,16 @@ def blocks(page: str) -> Iterator[Block]:
     lines = (PROJECT / page).read_text(encoding="utf-8").splitlines()
     for token in tokens_of(page):
         if token.type in ("fence", "code_block"):
-            first, above = token.map[0], []
+            first, given = token.map[0], {}
             while first and (marker := re.fullmatch(r"\s*<!-- (not run|needs|saved): (\S.*) -->", lines[first - 1])):
-                above.append(marker.groups())
-                first -= 1
-            given = dict(above)
-            language = token.info.split()[0] if token.info else ""
-            notes = (given.get("not run", ""), given.get("needs", ""), given.get("saved", ""))
-            yield Block(
-                f"{page}:{token.map[0] + 1}", language if token.type == "fence" else "indented", token.content, *notes
-            )
+                given[marker[1]], first = marker[2], first - 1
+            language = (token.info.split() or [""])[0] if token.type == "fence" else "indented"
+            notes = {
+                "reason": given.get("not run", ""),
+                "needs": given.get("needs", ""),
+                "saved": given.get("saved", ""),
+            }
+            yield Block(f"{page}:{token.map[0] + 1}", language, token.content, **notes)
 
 
 def simple_commands(script: str) -> Iterator[list[str]]:
@@ -158,14 +147,13 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
             raise _Parsed(error) from error
         raise _Parsed
 
-    def start(args: Sequence[str], **_: object) -> None:
-        check(["--module", "tasks", *args[args.index("tasks") + 1 :]])
-
     with ExitStack() as stack:
         stack.enter_context(in_process.started("tensorcraft", *argv, cwd=folder, env=dict(os.environ)))
         command_line_check = command_line.check
         stack.enter_context(mock.patch.object(command_line, "in_force", check))
-        stack.enter_context(mock.patch("subprocess.Popen", start))
+        # train-local starts processes.
+        start = mock.patch.object(command_line, "own_process", lambda *words: check(["--module", "tasks", *words]))
+        stack.enter_context(start)
         try:
             dispatch(list(argv))
         except _Parsed as parsed:
@@ -186,13 +174,8 @@ def of_make(words: Sequence[str]) -> list[list[str]]:
     variables = {word.partition("=")[0] for word in words[1:] if re.match(r"\w+=", word)}
     if unknown := variables - set(re.findall(r"\$\((?:or \$\(|firstword \$\()?(\w+)\)", makefile())) - {"ARGS"}:
         raise SettingsError(f"the Makefile has no variable {', '.join(sorted(unknown))}")
-    done = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", *words[1:]],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["make", "--dry-run", "--no-print-directory", "PYTHON=python3", *words[1:]]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SettingsError(done.stderr.strip())
     return [shlex.split(found) for found in _OUR_COMMAND.findall(re.sub(r"\\\n", " ", done.stdout))]
@@ -290,7 +273,7 @@ def problems_in_text(page: str) -> Iterator[str]:
             named = [(section, name.replace("-", "_")) for section, name in re.findall(r"--([A-Z]\w*)-([\w-]+)", code)]
             named += re.findall(r"^\[([A-Z]\w*)\] (\w+)", code)
             for section, name in named:
-                if name not in settings().get(section, {}) and name not in RENAMED:
+                if name not in settings().get(section, {}):
                     yield f"{page}:{token.map[0] + 1}: `{code}`: no setting [{section}] {name}"
             if (found := re.match(r"make ([a-z][\w-]*)", code)) and found[1] not in targets:
                 yield f"{page}:{token.map[0] + 1}: `{code}`: no such target"
@@ -323,7 +306,7 @@ def test_every_command_flag_and_setting_exists(page, tmp_path):
     ],
 )
 def test_a_wrong_command_is_noticed(line, expected, tmp_path):
-    (found,) = problems_of(Block("page:1", "bash", f"FOO=1 {line}\n", "", "", ""), "", tmp_path)
+    (found,) = problems_of(Block("page:1", "bash", f"FOO=1 {line}\n"), "", tmp_path)
     assert expected in found
 
 
@@ -382,12 +365,6 @@ def test_the_page_runs_from_top_to_bottom(page, request, tmp_path):
         "PYTHONPATH": str(clone),
         "TFDS_DATA_DIR": str(request.getfixturevalue("tiny_tfds")),
     }
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=clone,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["bash", "-e", "-o", "pipefail", "-c", script]
+    done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
