@@ -29,6 +29,15 @@ def test_the_layout_names_what_there_is():
     assert packages <= listed
 
 
+def test_the_guide_for_contributors_names_files_and_registries():
+    text = (PROJECT / "CONTRIBUTING.md").read_text()
+    paths = [path for path in re.findall(r"`((?:pipeline|tasks|tests)/[^`]*)`", text) if "<" not in path]
+    assert not [path for path in paths if not (PROJECT / path).exists()]
+    registries = re.findall(r"`([A-Z]+)` in `([^`]+)`", text)
+    assert len(registries) >= 8
+    assert not [name for name, path in registries if f"{name} = Registry(" not in (PROJECT / path).read_text()]
+
+
 @pytest.mark.parametrize("page", [*PAGES, *sorted((PROJECT / "docs").rglob("*.md"))], ids=lambda page: page.name)
 def test_linked_files_exist(page):
     tokens = [one for token in MarkdownIt().parse(page.read_text()) for one in token.children or ()]
