@@ -12,6 +12,9 @@ class BuildWithDefaults(build_py):
 
     def run(self) -> None:
         """Copy the modules, then the defaults."""
+        if not self.editable_mode:
+            # An earlier build leaves its modules there.
+            shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if self.editable_mode:
             return

@@ -38,14 +38,17 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """A wheel of a copy. A build leaves folders beside its sources, and a later one takes modules from them."""
+    """A wheel of the source distribution of a copy. A build leaves folders beside its sources."""
     copy, output = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheels")
     for name in (*SOURCES, "setup.py", "MANIFEST.in"):
         if (PROJECT / name).is_dir():
             shutil.copytree(PROJECT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(PROJECT / name, copy)
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(output), str(copy))
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(copy / 'dist')!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    (sources,) = (copy / "dist").iterdir()
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(output), str(sources))
     (built,) = output.iterdir()
     return built
 
@@ -110,6 +113,18 @@ def test_the_wheel_contains_every_module_and_every_data_file(wheel):
     assert data - names == set()
     metadata = f"{wheel.name.rsplit('-', 3)[0]}.dist-info/"
     assert {name for name in names - expected - data if not name.startswith(metadata)} == set()
+
+
+def test_a_build_in_a_clone_leaves_out_modules_of_an_earlier_build(tmp_path):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "config.ini", "central.ini"):
+        shutil.copy(PROJECT / name, tmp_path)
+    shutil.copytree(PROJECT / "experiments", tmp_path / "experiments")
+    for name in ("build/lib/tasks/former.py", "tasks/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path), str(tmp_path))
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    assert ("tasks/__init__.py" in names, "tasks/former.py" in names) == (True, False)
 
 
 def test_the_metadata_name_the_license_the_commands_and_python(wheel):

@@ -76,9 +76,9 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     try:
         for number in range(arguments.processes):
             what = ["train-worker"] if number else ["Report"]
-            command = command_line.own_process(*what, *flags, f"--Train-process-id={number}")
+            command, environment = command_line.own_process(*what, *flags, f"--Train-process-id={number}")
             how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-            process = subprocess.Popen(**command, cwd=project_folder(), **(how if number else {}))
+            process = subprocess.Popen(command, env=environment, cwd=project_folder(), **(how if number else {}))
             processes.append(process)
             if number:
                 readers.append(threading.Thread(target=_mark_lines, args=(number, process.stdout), daemon=True))

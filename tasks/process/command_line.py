@@ -104,10 +104,10 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             raise SettingsError(f"command line: invalid value {value!r} for {flag} ({error}).") from error
 
 
-def own_process(*argv: str, **variables: str) -> dict:
-    """Arguments of Popen for ``python -m tasks``. A tasks.py in the working directory does not take its place."""
+def own_process(*argv: str, **variables: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of ``python -m tasks``. A tasks.py in the working directory does not take its place."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
-    return {"args": [sys.executable, "-P", "-m", "tasks", *argv], "env": environment}
+    return [sys.executable, "-P", "-m", "tasks", *argv], environment
 
 
 def names_task(argv: Sequence[str]) -> bool:

@@ -229,8 +229,10 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     started, clock = datetime.now(UTC), time.monotonic()
     # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
     events = os.memfd_create("events")
+    command, environment = command_line.own_process(*argv, **{console.EVENTS_VARIABLE: str(events)})
     process = subprocess.Popen(
-        **command_line.own_process(*argv, **{console.EVENTS_VARIABLE: str(events)}),
+        command,
+        env=environment,
         pass_fds=[events],
         cwd=config_files.project_folder(),
         stderr=subprocess.PIPE,
