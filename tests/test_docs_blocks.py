@@ -79,7 +79,8 @@ class Block:
         """The block as shell commands. Empty if it is not run."""
         text, is_session = self.text, self.language in SESSION
         if is_session:
-            text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ ")) + "\n"
+            # A command goes on in the next line after a backslash.
+            text = "\n".join(re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)) + "\n"
         if self.saved or self.language in PYTHON:
             program = f"cat > {self.saved}" if self.saved else "python -"
             return f"{program} <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n"
