@@ -36,27 +36,12 @@ from pipeline.settings.reference import SECTIONS
 from pipeline.settings.schema import Setting, settings_of
 from tasks.process import command_line
 
-# Pages that the new ones replace.
-FORMER = "development experiments failures hardware own-data"
-OMITTED = {"docs/LOG.md", "docs/changelog.md", *(f"docs/{name}.md" for name in FORMER.split())}
-PAGES = [
-    name
-    for name in (
-        *("README.md", "CONTRIBUTING.md"),
-        *sorted(path.relative_to(PROJECT).as_posix() for path in (PROJECT / "docs").rglob("*.md")),
-    )
-    if name not in OMITTED
-]
+OMITTED = {PROJECT / "docs" / "LOG.md", PROJECT / "docs" / "changelog.md"}
+_DOCUMENTS = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+PAGES = [path.relative_to(PROJECT).as_posix() for path in _DOCUMENTS if path not in OMITTED]
 SHELL, SESSION, PYTHON, SETTINGS = {"bash", "sh", "shell"}, {"console"}, {"python", "py"}, {"ini"}
 # Programs of a block that is run. What else a reader needs (docker, kubectl, pip) is marked.
-PROGRAMS = {
-    "tensorcraft",
-    "luigi",
-    "python",
-    ".venv/bin/python",
-    "make",
-    *("cat", "cd", "cp", "echo", "export", "head"),
-}
+PROGRAMS = {"tensorcraft", "luigi", "python", ".venv/bin/python", "make", "cat", "cd", "cp", "echo", "export", "head"}
 PROGRAMS |= {"grep", "ls", "mkdir", "mv", "rm", "sed", "tail"}
 # Sections that Luigi itself reads.
 OF_LUIGI = {"core", "email", "resources", "scheduler", "smtp", "worker"}
