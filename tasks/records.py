@@ -102,9 +102,9 @@ class Records(Stage, parameters=RecordsSettings):
         }
         # On a cluster a late attempt may still write notes. The next run removes them.
         how = {"prefix": ".notes-", "dir": folder.parent, "ignore_cleanup_errors": True}
-        with tempfile.TemporaryDirectory(**how) as notes_folder:
+        with tempfile.TemporaryDirectory(**how) as scratch_folder:
             try:
-                return in_child("pipeline.shards.job:write_records", job | {"notes_folder": Path(notes_folder)})
+                return in_child("pipeline.shards.job:write_records", job | {"scratch_folder": Path(scratch_folder)})
             except ChangedSourceError:
                 # The files changed without a change of size or time. The Source stage must read them again.
                 remove_artifact(self.requires().output().folder)

@@ -98,11 +98,13 @@ def write_small_records(small_source, tmp_path_factory) -> Callable[..., Path]:
 
     def write(*, source: SourceInfo = small_source, block_examples: int = 60, data_dir: str = "", **settings) -> Path:
         folder = tmp_path_factory.mktemp("records") / "records"
-        notes_folder = tmp_path_factory.mktemp("notes")
+        scratch_folder = tmp_path_factory.mktemp("notes")
         folder.mkdir()
         options = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **settings})
         location = Location(tfds_data_dir=data_dir)
-        details = write_records(source, options, folder, notes_folder, location=location, block_examples=block_examples)
+        details = write_records(
+            source, options, folder, scratch_folder, location=location, block_examples=block_examples
+        )
         write_manifest(folder, stage="Records", identity={"test": True}, details=details)
         return folder
 

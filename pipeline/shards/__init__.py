@@ -1,1 +1,1 @@
-"""Shards: a Beam job writes the examples of a source as sharded TFRecord files. ``job.py`` is the entry point."""
+"""The Beam job that writes the examples of a source as sharded TFRecord files. Its entry point is ``job.py``."""

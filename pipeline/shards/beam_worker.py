@@ -1,7 +1,7 @@
-"""The command ``tensorcraft-worker``: one of Beam's Python workers, for ``--environment_type=PROCESS``.
+"""The command ``tensorcraft-worker``, a Beam Python worker for ``--environment_type=PROCESS``.
 
-Executors of Spark and TaskManagers of Flink start it on their machine. It asks them for the job's options and for the
-addresses of their services. Then Beam's own worker runs in this process.
+Spark executors and Flink TaskManagers start it on their machine. It requests the options of the job and the addresses
+of their services. Beam's worker then runs in this process.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from google.protobuf import json_format, text_format
 
 
 def worker_environment(worker_id: str, provision_endpoint: str) -> dict[str, str]:
-    """The variables from which Beam's worker takes its configuration."""
+    """The environment variables that configure Beam's worker."""
     with grpc.insecure_channel(provision_endpoint) as channel:
-        # The engine finds the worker by this header.
+        # The engine identifies the worker by this header.
         stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
         request = beam_provision_api_pb2.GetProvisionInfoRequest()
         info = stub.GetProvisionInfo(request, metadata=[("worker_id", worker_id)], timeout=60).info
@@ -30,9 +30,9 @@ def worker_environment(worker_id: str, provision_endpoint: str) -> dict[str, str
 
 
 def main() -> None:
-    """Work until the engine closes the connection."""
+    """Run a Beam worker until the engine closes the connection."""
     parser = argparse.ArgumentParser(prog="tensorcraft-worker", description=main.__doc__)
-    parser.add_argument("--id", required=True, help="the engine's name for this worker")
+    parser.add_argument("--id", required=True, help="name of this worker in the engine")
     parser.add_argument("--provision_endpoint", required=True, help="address of the engine's provision service")
     arguments, _ = parser.parse_known_args()
     os.environ.update(worker_environment(arguments.id, arguments.provision_endpoint))

@@ -1,7 +1,7 @@
-"""Findings: properties of a dataset that make its metrics doubtful, and the warnings about them.
+"""Checks of a dataset for properties that make its metrics unreliable, and warnings about them.
 
-Images are equal if their 64-bit fingerprints are. Among a million images two different ones have equal fingerprints in
-one of thirty million datasets.
+Images with equal 64-bit fingerprints count as equal. In a dataset of a million images, the probability of a collision
+is one in thirty million.
 """
 
 import csv
@@ -14,42 +14,42 @@ import numpy as np
 from pipeline.errors import message
 
 DUPLICATES_NAME = "duplicates.csv"
-# With fewer examples of a label a model learns little, and the test split shows little.
+# With fewer examples, a model learns little about a label, and the test split shows little.
 FEW_EXAMPLES = 10
-# Ratio of the largest to the smallest label of train.
+# Ratio of the largest to the smallest label of the train split.
 HEAVY_IMBALANCE = 10
 _MAX_LISTED = 10
 
 
-def find(
+def check_data(
     examples: Mapping[str, np.ndarray],
     names: Mapping[str, Sequence[str]],
     label_names: Sequence[str],
     label_counts: Mapping[str, Mapping[str, int]],
     folder: Path,
 ) -> dict:
-    """The findings for the manifest. Writes duplicates.csv into ``folder`` if there are duplicates.
+    """Check the examples, and write duplicates.csv into ``folder`` if there are duplicates.
 
     Args:
-        examples: by split, in the order of the records; ``summary.NOTED`` (examples,).
-        names: by split, the path or key of each example of the source.
-        label_names: empty if examples have no labels.
-        label_counts: split → label or token → number.
-        folder: of the records.
+        examples: ``summary.KEPT_FIELDS`` (examples,) of each split, in the order of the records.
+        names: Path or key of each example of the source, by split.
+        label_names: Empty if examples have no labels.
+        label_counts: Number of examples by split and label, or of tokens.
+        folder: Folder of the records.
 
     Returns:
-        ``never_trained_on``, ``few_examples``: label or token → number. ``imbalance``: name and number of train's
-        largest and smallest label, or null. ``two_labels``: number of images under several labels. ``duplicates``:
-        number of images beyond the first of each. ``test_in_train``: places in test of images that train has too.
+        ``never_trained_on`` and ``few_examples`` map a label or token to a number. ``imbalance`` is the name and number
+        of the largest and smallest label in train, or null. ``two_labels`` is the number of images with several labels.
+        ``duplicates`` is the number of copies. ``test_in_train`` lists positions in test of images that are in train.
     """
     train, test = label_counts["train"], label_counts.get("test", {})
     groups = _equal(examples)
-    # One row per example. Equal images have the same number.
+    # One row per example. Equal images share a number.
     rows = [
-        (number, split, place, label_names[one["label"]] if label_names else "", names[split][one["index"]])
+        (number, split, position, label_names[example["label"]] if label_names else "", names[split][example["index"]])
         for number, group in enumerate(groups)
-        for split, place in group
-        for one in (examples[split][place],)
+        for split, position in group
+        for example in (examples[split][position],)
     ]
     if rows:
         write_rows(folder / DUPLICATES_NAME, ("image", "split", "place", "label", "name"), rows)
@@ -57,13 +57,15 @@ def find(
     return {
         "few_examples": {name: count for name, count in total.items() if count < FEW_EXAMPLES},
         "imbalance": _imbalance(train) if label_names else None,
-        "two_labels": sum(len({examples[split][place]["label"] for split, place in group}) > 1 for group in groups),
+        "two_labels": sum(
+            len({examples[split][position]["label"] for split, position in group}) > 1 for group in groups
+        ),
         "duplicates": sum(len(group) - 1 for group in groups),
         "test_in_train": sorted(
-            place
+            position
             for group in groups
             if any(split == "train" for split, _ in group)
-            for split, place in group
+            for split, position in group
             if split == "test"
         ),
         "never_trained_on": {name: count for name, count in test.items() if count and not train.get(name)},
@@ -71,8 +73,8 @@ def find(
 
 
 def _equal(examples: Mapping[str, np.ndarray]) -> list[list[tuple[str, int]]]:
-    """Split and place of the examples of each group of equal ones, in the order of splits and places."""
-    fingerprints = np.concatenate([one["fingerprint"] for one in examples.values()])
+    """Groups of equal examples, each as a list of split and position."""
+    fingerprints = np.concatenate([fields["fingerprint"] for fields in examples.values()])
     _, group, sizes = np.unique(fingerprints, return_inverse=True, return_counts=True)
     splits, starts = [*examples], np.cumsum([0, *map(len, examples.values())])
     groups: dict[int, list[tuple[str, int]]] = {}
@@ -95,36 +97,35 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> N
         csv.writer(file).writerows([header, *rows])
 
 
-def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[list[str]]:
-    """[headline, explanation] of each finding. Examples without labels are sequences of a text."""
+def warnings(results: Mapping, num_test: int, *, has_labels: bool = True) -> list[list[str]]:
+    """[headline, explanation] of each warning. Examples without labels are sequences of a text."""
     kinds = ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train")
-    found = [(kind, findings[kind]) for kind in kinds if findings[kind]]
-    return [_warning(kind, of_kind, num_test, has_labels).split("\n") for kind, of_kind in found]
+    return [_warning(kind, results[kind], num_test, has_labels).split("\n") for kind in kinds if results[kind]]
 
 
 @message
-def _warning(kind: str, found: Any, num_test: int, has_labels: bool) -> str:
-    which = "Which: duplicates.csv beside the records."
+def _warning(kind: str, result: Any, num_test: int, has_labels: bool) -> str:
+    files = "The file duplicates.csv next to the records lists them."
     if kind == "never_trained_on":
         # Control characters as string literals.
-        counts = {name if name.isprintable() and name.strip() else ascii(name): n for name, n in found.items()}
-        headline = f"{'Labels' if has_labels else 'Characters'} of the test split that train never has"
-        return f"{headline}\n{_listed(counts)}: no network can know them."
+        counts = {name if name.isprintable() and name.strip() else ascii(name): n for name, n in result.items()}
+        headline = f"{'Labels' if has_labels else 'Characters'} of the test split that are not in the train split"
+        return f"{headline}\n{_listed(counts)}. No model can learn them."
     if kind == "few_examples":
-        return f"Labels with fewer than ten examples\n{_listed(found)}: too few to learn from or to judge by."
+        return f"Labels with fewer than ten examples\n{_listed(result)}. These are too few to train or to evaluate on."
     if kind == "imbalance":
-        (large, most), (small, least) = found["largest"], found["smallest"]
-        reason = f"The train split has {most:,} of {large} and {least:,} of {small}, ten times as many or more"
-        return f"Very unequal labels\n{reason}: accuracy says little of the small ones."
+        (large, most), (small, least) = result["largest"], result["smallest"]
+        reason = f"The train split has {most:,} of {large} and {least:,} of {small}, at least ten times as many"
+        return f"Very unequal labels\n{reason}. Accuracy shows little about the rare labels."
     if kind == "two_labels":
-        images = "1 image is" if found == 1 else f"{found:,} images are"
-        return f"The same image under two labels\n{images} listed under more than one label. {which}"
-    share = f"{len(found):,} of {num_test:,} test"
+        images = "1 image has" if result == 1 else f"{result:,} images have"
+        return f"The same image with two labels\n{images} more than one label. {files}"
+    share = f"{len(result):,} of {num_test:,} test"
     if not has_labels:
-        share = f"{share} sequences are in the train split too, letter for letter"
-        return f"Test sequences in the train split\n{share}. {which}"
-    share = f"{share} images are in the train split too, with the same stored bytes"
-    return f"Test images in the train split\n{share}. The evaluation gives the accuracy without them. {which}"
+        share = f"{share} sequences are also in the train split"
+        return f"Test sequences in the train split\n{share}. {files}"
+    share = f"{share} images are also in the train split, with the same bytes"
+    return f"Test images in the train split\n{share}. The evaluation also states the accuracy without them. {files}"
 
 
 @message

@@ -1,7 +1,7 @@
-"""Presence: each worker process registers itself, after its code and packages were compared.
+"""Registration of worker processes, after a check of their code and packages.
 
-The records' identity names the code and packages of the submitting process. A worker with others ends the job at its
-first block.
+The identity of the records contains the code and packages of the submitting process. A worker with other versions ends
+the job at its first block.
 """
 
 import json
@@ -24,44 +24,46 @@ _signing_in = threading.Lock()
 
 
 def expect(shared: Shared) -> None:
-    """Write the code and packages of this process, which workers must have."""
-    shared.write(_EXPECTED, json.dumps(_own()).encode())
+    """Write the versions of code and packages that workers must have."""
+    shared.write(_EXPECTED, json.dumps(_versions()).encode())
 
 
 def sign_in(shared: Shared) -> None:
-    """Register this process, once per job.
+    """Register this worker process, once per job.
 
     Raises:
-        EngineUnavailableError: it cannot read the shared storage, or has other code or packages.
+        EngineUnavailableError: The process cannot read the shared storage, or has other code or packages.
     """
-    # Several threads may begin at the same time.
+    # Several threads may start at the same time.
     with _signing_in:
         _sign_in(shared)
 
 
 @cache
 def _sign_in(shared: Shared) -> None:
-    own, where = _own(), f"a worker on {socket.gethostname()} (Beam's, process {os.getpid()})"
+    versions, worker = _versions(), f"Beam worker on {socket.gethostname()} (process {os.getpid()})"
     try:
         expected = json.loads(shared.read(_EXPECTED))
     except OSError as error:
-        raise EngineUnavailableError(f"{where} cannot read {shared}: {error.strerror}. {shared.remedy}") from error
+        raise EngineUnavailableError(f"{worker} cannot read {shared}: {error.strerror}. {shared.remedy}") from error
     differ = [
-        f"{name} {own.get(name)} instead of {known}" for name, known in expected.items() if own.get(name) != known
+        f"{name} {versions.get(name)} instead of {required}"
+        for name, required in expected.items()
+        if versions.get(name) != required
     ]
     if differ:
         raise EngineUnavailableError(
-            f"{where} differs from the process that submitted the job: {'; '.join(differ)}. Install the same version "
-            "of this project, with the same lock, on all workers, and restart them."
+            f"{worker} differs from the process that submitted the job: {', '.join(differ)}. Install the same version "
+            "of this project with the same lock on all workers, and restart them."
         )
     shared.write(f"{_WORKERS}/{uuid.uuid4().hex}", socket.gethostname().encode())
 
 
 def signed_in(shared: Shared) -> dict[str, int]:
-    """The number of ``hosts`` and ``processes`` that registered, including those that died."""
+    """Number of ``hosts`` and ``processes`` that registered, including those that died."""
     hosts = [shared.read(name) for name in shared.names(_WORKERS)]
     return {"hosts": len(set(hosts)), "processes": len(hosts)}
 
 
-def _own() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     return {**package_versions(PACKAGES), "code of the project": fingerprint(code_digests(ENTRY))[:12]}

@@ -1,7 +1,7 @@
 """The Beam job that writes a source as sharded TFRecord files.
 
-An example's position is known before anything is read (``plan.py``). Only small tuples pass between the steps. All
-writers (``writers.py``), with any runner and any number of workers, write the same files.
+The positions of all examples are computed before any example is read (``plan.py``). Only small tuples pass between the
+steps. All writers (``writers.py``) write the same files, with any runner and any number of workers.
 """
 
 import logging
@@ -21,10 +21,10 @@ from pipeline.records.features import IMAGE, KEY, LABEL, content_name
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards import heartbeat
 from pipeline.shards.engine import running
-from pipeline.shards.plan import NOTES, Block, Job, block_file
+from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import Store, shared_by_workers
 from pipeline.shards.splits import split_sizes
-from pipeline.shards.summary import Notes, summarize
+from pipeline.shards.summary import BlockStats, summarize
 from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.shards.writers import Batch, ShardId, writer_of
 from pipeline.sources import Location, SourceInfo
@@ -37,7 +37,7 @@ def write_records(
     source: SourceInfo,
     settings: RecordsSettings,
     folder: Path,
-    notes_folder: Path,
+    scratch_folder: Path,
     *,
     location: Location | None = None,
     block_examples: int | None = None,
@@ -46,37 +46,37 @@ def write_records(
     """Write every split of ``source`` as sharded TFRecords, with TFDS's metadata.
 
     Args:
-        source: the source, described.
-        settings: of the records.
-        folder: an empty folder for the records.
-        notes_folder: an empty folder of the same file system for temporary files. The caller removes it.
-        location: where the source is.
-        block_examples: examples per Beam element. It changes no byte.
-        store: the object store that workers share; None if they see both folders at the same paths.
+        source: Description of the source.
+        settings: Settings of the records.
+        folder: Empty folder for the records.
+        scratch_folder: Empty folder of the same file system for temporary files. The caller removes it.
+        location: Paths of the source.
+        block_examples: Examples per Beam element. It does not change the records.
+        store: The object store that workers share. None if they can access both folders at the same paths.
 
     Returns:
         The details of the records' manifest. See ``summarize``.
 
     Raises:
-        SettingsError: a share leaves a split without an example; images vary in size and no size is set; Beam does not
-            know the runner or a flag.
-        PipelineError: the source cannot be read, or the store does not answer.
+        SettingsError: A share leaves a split without examples, images vary in size without ``image_size``, or Beam does
+            not know the runner or a flag.
+        PipelineError: The source cannot be read, or the store does not answer.
     """
     examples, location = source.cut(settings.sequence_length), location or Location()
     num_examples = split_sizes(examples, location, settings.validation_share)
     counts = ", ".join(f"{count:,} {split}" for split, count in num_examples.items())
     _logger.info("Writing the records of %s (%s examples) with Beam's %s.", source.dataset, counts, settings.runner)
-    with shared_by_workers(notes_folder, store) as shared:
+    with shared_by_workers(scratch_folder, store) as shared:
         job = Job(examples, location, settings, str(folder), shared, block_examples or 0, num_examples)
         if not block_examples:
             job = replace(job, block_examples=writer_of(job).block_examples())
         writer = writer_of(job)
         writer.prepare()
         heartbeat.expect(shared)
-        job.leave_places()
+        job.write_positions()
         with _reporting_progress(job), running(settings) as pipeline:
             build(pipeline, job)
-        writer.collect(notes_folder)
+        writer.collect(scratch_folder)
         details = summarize(job, source)
         details["engine"] = {"runner": settings.runner, **heartbeat.signed_in(shared)}
     for headline, explanation in details["warnings"]:
@@ -100,59 +100,59 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 
 def write_block(block: Block, job: Job) -> Block:
-    """Read, serialize and write one block, then its notes, which mean that it is complete."""
+    """Read, serialize and write one block. Its statistics are written last and mark it as complete."""
     heartbeat.sign_in(job.shared)
-    notes = Notes(block, job)
-    writer_of(job).write_block(block, read_block(block, job, notes))
-    notes.write()
+    stats = BlockStats(block, job)
+    writer_of(job).write_block(block, read_block(block, job, stats))
+    stats.write()
     return block
 
 
-def read_block(block: Block, job: Job, notes: Notes) -> Iterator[Batch]:
-    """The batches of a block. Each is noted."""
+def read_block(block: Block, job: Job, stats: BlockStats) -> Iterator[Batch]:
+    """Yield the batches of a block, and add each to the statistics."""
     source_split, start, stop = block
-    places, keys, layout = job.places(block), job.keys(source_split)[start:stop], job.layout(source_split)
-    first = 0
+    positions, keys, layout = job.positions(block), job.keys(source_split)[start:stop], job.layout(source_split)
+    start_row = 0
     for columns in read_batches(job.source, job.location, job.form, source_split, start, stop):
-        here = slice(first, first + len(columns[content_name(columns)]))
+        rows = slice(start_row, start_row + len(columns[content_name(columns)]))
         if job.is_fixed:
-            # A held-out example keeps its key, so all keys have one length.
-            encoded = np.frombuffer("".join(keys[here]).encode(), np.uint8).reshape(-1, layout.key_bytes)
+            # Held-out examples keep their keys, so all keys have the same length.
+            encoded = np.frombuffer("".join(keys[rows]).encode(), np.uint8).reshape(-1, layout.key_bytes)
             frames = layout.encode({**columns, KEY: encoded})
         else:
-            examples = zip(columns[IMAGE], columns[LABEL].tolist(), keys[here], strict=True)
+            examples = zip(columns[IMAGE], columns[LABEL].tolist(), keys[rows], strict=True)
             frames = [
                 frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()})) for image, label, key in examples
             ]
-        notes.add(columns, first, places[here])
-        first = here.stop
-        yield frames, places[here]
+        stats.add(columns, start_row, positions[rows])
+        start_row = rows.stop
+        yield frames, positions[rows]
 
 
 def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:
-    """The shards to write after all blocks. EngineUnavailableError: the runner lost a block."""
+    """The shards to write after all blocks. Raises EngineUnavailableError if the runner lost a block."""
     if missing := {*job.blocks()} - {*blocks[1]}:
-        raise EngineUnavailableError(f"Beam ended the job without the blocks {sorted(missing)}")
+        raise EngineUnavailableError(f"Beam finished the job without the blocks {sorted(missing)}. Run again.")
     return writer_of(job).shards()
 
 
-def write_shard(which: ShardId, job: Job) -> str:
+def write_shard(shard: ShardId, job: Job) -> str:
     """Write one shard. Return its name."""
     heartbeat.sign_in(job.shared)
-    return writer_of(job).write_shard(which)
+    return writer_of(job).write_shard(shard)
 
 
 @contextmanager
 def _reporting_progress(job: Job) -> Iterator[None]:
-    """Report the progress from the notes, which exist with every runner."""
+    """Report the progress by the statistics of blocks, which every runner writes."""
     total, ended = sum(job.num_examples.values()), threading.Event()
-    examples = {block_file(NOTES, block): block[2] - block[1] for block in job.blocks()}
+    examples = {block_file(BLOCK_STATS, block): block[2] - block[1] for block in job.blocks()}
 
     def report() -> None:
         while not ended.wait(job.shared.poll_seconds):
-            # The job continues if the store does not answer this.
+            # If the store does not answer, the job continues.
             with suppress(RemoteError):
-                done = sum(examples.get(name, 0) for name in job.shared.names(NOTES))
+                done = sum(examples.get(name, 0) for name in job.shared.names(BLOCK_STATS))
                 if done < total:
                     progress.tell("Writing records", done, total)
 

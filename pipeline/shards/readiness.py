@@ -1,7 +1,7 @@
-"""Readiness: the Beam runner of the settings, its flags, and the programs and services that it needs.
+"""The Beam runner of the settings, and checks of its flags, programs and services.
 
-Beam's job servers wait minutes for an engine that does not answer, and Beam downloads programs by itself. Both are
-checked before any work starts.
+Beam's job servers wait minutes for an engine that does not answer, and Beam downloads programs by itself. These checks
+come before any work starts.
 """
 
 import re
@@ -24,29 +24,29 @@ CONNECT_SECONDS = 5
 
 
 class Engine(NamedTuple):
-    """Flags of the engine's address and of the path of a program that Beam would download, and its interpreter."""
+    """Flags with the address of an engine and with the path of its program, and the interpreter of the program."""
 
     master: str = ""
     program: str = ""
     command: str = ""
 
 
-#: Class name of the runner → the engine.
+#: The engine of each runner, by class name.
 ENGINES = {
     "FlinkRunner": Engine("flink_master", "flink_job_server_jar", "java"),
     "SparkRunner": Engine("spark_master_url", "spark_job_server_jar", "java"),
     "PrismRunner": Engine(program="prism_location"),
     "DaskRunner": Engine("dask_client_address"),
 }
-# The address of a running job server, for any engine.
+# The flag with the address of a running job server, for any engine.
 _JOB_ENDPOINT = "job_endpoint"
-# Beam starts these engines itself, or the engine's own configuration contains the address.
-_OWN_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\[(local|auto|collection)\]|yarn|k8s://.*")
+# Beam starts these engines itself, or the configuration of the engine contains the address.
+_LOCAL_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\[(local|auto|collection)\]|yarn|k8s://.*")
 _PORTS = {"http": 80, "https": 443}
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:
-    """The Beam runner of the settings. SettingsError: Beam does not know it, or its packages are not installed."""
+    """The Beam runner of the settings. Raises SettingsError if Beam does not know it, or its packages are missing."""
     try:
         return create_runner(settings.runner)
     except (ValueError, AttributeError, ImportError) as error:
@@ -59,14 +59,14 @@ def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineO
     """The flags of the settings as Beam's options.
 
     Raises:
-        SettingsError: neither Beam nor the runner knows a flag. Beam itself would only warn.
+        SettingsError: Beam does not know a flag. Beam itself would only log a warning.
     """
     options = PipelineOptions(settings.beam_flags())
-    known = options.get_all_options()
-    # A job server has flags of its own, which are known only when it runs.
+    valid = options.get_all_options()
+    # The flags of a job server are only known when it runs.
     if not isinstance(runner, PortableRunner):
-        for name in options.get_all_options(retain_unknown_options=True).keys() - known.keys():
-            hint = closest(name, [*known]).replace("'", "'--", 1)
+        for name in options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
+            hint = closest(name, [*valid]).replace("'", "'--", 1)
             refuse("Records", "runner_options", "flags that Beam knows", f"--{name}", hint)
     return options
 
@@ -75,11 +75,11 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
     """Check that the runner's programs exist and the engine answers.
 
     Returns:
-        The engine's address; "" if it runs on this machine.
+        Address of the engine. "" if it runs on this machine.
 
     Raises:
-        SettingsError: a program is missing.
-        EngineUnavailableError: nothing answers at the address.
+        SettingsError: A program is missing.
+        EngineUnavailableError: Nothing answers at the address.
     """
     name = type(runner).__name__
     engine = ENGINES.get(name)
@@ -92,7 +92,7 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
         path = flag_of(settings, engine.program)
         if not Path(path).expanduser().is_file():
             remedy = f" Build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
-            refuse("Records", "runner_options", f"--{engine.program}=<a file that is there>", path, remedy)
+            refuse("Records", "runner_options", f"--{engine.program}=<an existing file>", path, remedy)
         if engine.command and not shutil.which(engine.command):
             refuse("Records", "runner", f"{engine.command} on the PATH, for {name}", "none")
     if master:
@@ -101,18 +101,18 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
 
 
 def flag_of(settings: RecordsSettings, name: str) -> str:
-    """The value of a flag; "" if it is not given, or says that Beam starts the engine itself."""
+    """Value of a flag. "" if it is missing, or if Beam starts the engine itself."""
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
     value = flags.get(name, "")
-    return "" if _OWN_MASTER.fullmatch(value) else value
+    return "" if _LOCAL_MASTER.fullmatch(value) else value
 
 
 def _require_answer(address: str, flag: str) -> None:
-    """Check that something listens at an address with or without a scheme."""
+    """Check that a service listens at an address, which may have a scheme."""
     try:
-        # The first of several masters.
-        parts = urlsplit((address if "//" in address else f"//{address}").partition(",")[0])
-        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+        # Of several masters, check the first.
+        url = urlsplit((address if "//" in address else f"//{address}").partition(",")[0])
+        host, port = url.hostname, url.port or _PORTS.get(url.scheme)
     except ValueError:
         host = port = None
     if not host or not port:
@@ -122,5 +122,5 @@ def _require_answer(address: str, flag: str) -> None:
     except OSError as error:
         raise EngineUnavailableError(
             f"[Records] runner_options: nothing answers at --{flag}={address} ({error.strerror or error}). Start the "
-            'cluster, or name where it listens; "make doctor" tries it.'
+            'cluster, or correct the address. Check it with "make doctor".'
         ) from error

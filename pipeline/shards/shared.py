@@ -1,7 +1,7 @@
-"""Storage that the workers of a job and the process that submitted it share: a folder or a part of an object store.
+"""Storage that the workers of a job share with the process that submits it, a folder or a prefix of an object store.
 
-On a cluster they exchange nothing else but the small elements of the Beam job. Both kinds have the same methods. Both
-are plain data, so that any runner can ship them.
+On a cluster, they exchange nothing else except the small elements of the Beam job. Both kinds have the same methods and
+are plain data, so that any runner can send them to its workers.
 """
 
 import contextlib
@@ -19,9 +19,10 @@ from typing import ClassVar
 from pipeline.errors import RemoteError
 from pipeline.remote.objects import EXCHANGE, Objects
 
-# The largest file of a job: a block's notes have 68 bytes per example, and as much again for text of 256 tokens.
+# Maximum size of a file of a job. The statistics of a block have 68 bytes per example, and twice as many for a text of
+# 256 tokens.
 _MAX_BYTES = 2**30
-#: Requests at the same time.
+#: Number of concurrent requests.
 THREADS = 16
 
 _logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Store:
-    """The object store of [Storage] remote: its address, and the key prefix of the records' files."""
+    """The object store of [Storage] remote, with its address and the key prefix of the records' files."""
 
     url: str
     endpoint: str
@@ -37,7 +38,7 @@ class Store:
 
     @property
     def objects(self) -> Objects:
-        """The store, opened once per process."""
+        """The client of the store, created once per process."""
         return _open_objects(self.url, self.endpoint)
 
 
@@ -48,30 +49,30 @@ def _open_objects(url: str, endpoint: str) -> Objects:
 
 @dataclass(frozen=True)
 class SharedFolder:
-    """A folder that all workers see at the same path."""
+    """A folder that all workers can access at the same path."""
 
     folder: str
 
-    #: Seconds between two looks at the progress.
+    #: Seconds between two progress updates.
     poll_seconds: ClassVar[float] = 0.5
-    #: What to do if a worker cannot read here.
+    #: Remedy if a worker cannot read the folder.
     remedy: ClassVar[str] = (
-        "[Storage] root has to lie on a file system that all workers share, at the same path; where they share none, "
-        "set [Records] workers_share = remote."
+        "[Storage] root must be on a file system that all workers share at the same path. If they share none, set "
+        "[Records] workers_share = remote."
     )
 
     def __str__(self) -> str:
         return self.folder
 
     def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
-        """The content of a file. OSError if it does not exist, or is larger than ``at_most``."""
+        """Read a file. OSError if it does not exist or is larger than ``at_most``."""
         path = Path(self.folder, name)
         if path.stat().st_size > at_most:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return path.read_bytes()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Some bytes of a file."""
+        """Read a range of bytes of a file."""
         with Path(self.folder, name).open("rb") as file:
             file.seek(start)
             return file.read(length)
@@ -84,37 +85,37 @@ class SharedFolder:
             temporary.write_bytes(content)
 
     def names(self, folder: str) -> Iterator[str]:
-        """The names of all files in a folder."""
+        """Yield the names of all files in a folder."""
         paths = Path(self.folder, folder).glob("[!.]*")
         yield from (path.relative_to(self.folder).as_posix() for path in paths)
 
 
 @dataclass(frozen=True)
 class SharedObjects:
-    """Objects under a key of a store, with the methods of ``SharedFolder``. All of them may raise RemoteError."""
+    """Objects under a key prefix of a store. All methods may raise RemoteError."""
 
     store: Store
     key: str
 
-    # Each look is one request or several.
+    # Each update takes one or more requests.
     poll_seconds: ClassVar[float] = 5.0
     remedy: ClassVar[str] = (
-        "Workers have to reach [Storage] remote, by the same remote_endpoint and with credentials in their "
-        "environment; or the job has ended, and this is a late attempt at its work."
+        "Workers must be able to access [Storage] remote, with the same remote_endpoint and with credentials in their "
+        "environment. This error also occurs in a worker that is still busy after the job has ended."
     )
 
     def __str__(self) -> str:
         return f"{self.store.url}/{self.key}"
 
     def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
-        """The content of an object. RemoteError if it is larger than ``at_most``."""
-        found = self.store.objects.read(f"{self.key}/{name}", at_most=at_most)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self}/{name}")
-        return found[0]
+        """Read an object. RemoteError if it is larger than ``at_most``."""
+        result = self.store.objects.read(f"{self.key}/{name}", at_most=at_most)
+        if result is None:
+            raise FileNotFoundError(errno.ENOENT, "object does not exist", f"{self}/{name}")
+        return result[0]
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Some bytes of an object."""
+        """Read a range of bytes of an object."""
         return self.store.objects.read_range(f"{self.key}/{name}", start, length) if length else b""
 
     def write(self, name: str, content: bytes) -> None:
@@ -122,24 +123,24 @@ class SharedObjects:
         self.store.objects.put(f"{self.key}/{name}", content)
 
     def names(self, folder: str) -> Iterator[str]:
-        """The names of all objects in a folder."""
-        found = self.store.objects.list(f"{self.key}/{folder}")
-        yield from (stored.key.removeprefix(f"{self.key}/") for stored in found)
+        """Yield the names of all objects in a folder."""
+        objects = self.store.objects.list(f"{self.key}/{folder}")
+        yield from (stored.key.removeprefix(f"{self.key}/") for stored in objects)
 
 
 Shared = SharedFolder | SharedObjects
 
 
 def read_each(shared: Shared, names: Sequence[str]) -> Iterator[bytes]:
-    """The content of each file in order. Several are read at the same time, because a store has a high latency."""
+    """Yield the content of each file in order. Files are read concurrently, because stores have a high latency."""
     with ThreadPoolExecutor(THREADS) as pool:
-        for first in range(0, len(names), THREADS):
-            yield from pool.map(shared.read, names[first : first + THREADS])
+        for start in range(0, len(names), THREADS):
+            yield from pool.map(shared.read, names[start : start + THREADS])
 
 
 @contextlib.contextmanager
 def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
-    """The folder, which the caller removes, or with a store a new key in it, whose objects are removed at the end."""
+    """Yield the folder, or a new key prefix of the store, whose objects are removed at the end."""
     if store is None:
         yield SharedFolder(str(folder))
         return
@@ -151,17 +152,18 @@ def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(store.objects.delete, [stored.key for stored in store.objects.list(shared.key)]))
         except RemoteError as error:
-            _logger.warning("left on the remote, for make clean-stale REMOTE=1: %s", error)
+            _logger.warning(
+                "Temporary objects remain on the remote. Run make clean-stale REMOTE=1 to remove them. %s", error
+            )
 
 
 @contextlib.contextmanager
 def replacing(path: Path, within: Path | None = None) -> Iterator[Path]:
-    """A temporary path that replaces ``path`` at the end of the block. An engine may run the same work twice at a time.
+    """Yield a temporary path that replaces ``path`` at the end. An engine may run the same work twice concurrently.
 
     Args:
-        path: the path to replace.
-        within: a folder of the same file system for the temporary file, which stays if the process is killed. The
-            default is the path's own folder.
+        path: The path to replace.
+        within: A folder of the same file system for the temporary file. The default is the folder of ``path``.
     """
     temporary = (within or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     yield temporary

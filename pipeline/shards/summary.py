@@ -1,4 +1,4 @@
-"""Summary: the notes that workers write on each block, and the content of the records' manifest from all of them."""
+"""Statistics that workers write for each block, and the details of the records' manifest from all blocks."""
 
 import hashlib
 import io
@@ -12,25 +12,32 @@ from pipeline.records.example import targets
 from pipeline.records.features import IMAGE, LABEL, content_name, spec_to_json
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
-from pipeline.shards.data_checks import find, warnings, write_rows
-from pipeline.shards.plan import NOTES, Block, Job, block_file
+from pipeline.shards.data_checks import check_data, warnings, write_rows
+from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.sources.file_index import example_names, read_index
 from pipeline.sources.source import SourceInfo
 from pipeline.sources.text import text_digest
 
 SKIPPED_NAME = "skipped.csv"
-#: Notes on an example: its position, its index in the source, its label, and two digests of its image or tokens.
+#: Statistics of an example, with its position, its index in the source, its label, and two digests of its content.
 EXAMPLE = np.dtype(
-    [("shard", "<i8"), ("place", "<i8"), ("index", "<i8"), ("label", "<i4"), ("fingerprint", "<u8"), ("digest", "S32")]
+    [
+        ("shard", "<i8"),
+        ("position", "<i8"),
+        ("index", "<i8"),
+        ("label", "<i4"),
+        ("fingerprint", "<u8"),
+        ("digest", "S32"),
+    ]
 )
-# What is kept of EXAMPLE.
-NOTED = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint")])
+# The fields of EXAMPLE that stay in memory.
+KEPT_FIELDS = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint")])
 Columns = Mapping[str, np.ndarray | Sequence[bytes]]
 
 
-class Notes:
-    """The examples of a block, EXAMPLE (examples,), and their label counts by split, int64 (splits, labels)."""
+class BlockStats:
+    """Statistics of a block, as EXAMPLE (examples,), and its label counts, int64 (splits, labels)."""
 
     def __init__(self, block: Block, job: Job) -> None:
         self._block, self._job = block, job
@@ -40,25 +47,25 @@ class Notes:
         self._examples = np.empty(block[2] - block[1], EXAMPLE)
         self._examples["index"] = np.arange(*block[1:])
 
-    def add(self, columns: Columns, first: int, places: np.ndarray) -> None:
-        """Note a batch: its place in the block, and int64 (batch, 2), the shard and place of each example."""
-        examples = self._examples[first : first + len(places)]
-        examples["shard"], examples["place"] = places.T
+    def add(self, columns: Columns, start: int, positions: np.ndarray) -> None:
+        """Add a batch that starts at ``start`` in the block. ``positions`` is int64 (batch, 2), shard and position."""
+        examples = self._examples[start : start + len(positions)]
+        examples["shard"], examples["position"] = positions.T
         examples["label"], examples["fingerprint"] = columns.get(LABEL, 0), fingerprints(columns[content_name(columns)])
         examples["digest"] = [*content_digests(columns, self._counts.shape[1])]
-        np.add.at(self._counts, (self._split_of_shard[places[:, :1]], targets(columns)), 1)
+        np.add.at(self._counts, (self._split_of_shard[positions[:, :1]], targets(columns)), 1)
 
     def write(self) -> None:
-        """Write the notes of a complete block."""
+        """Write the statistics of a complete block."""
         content = io.BytesIO()
         np.savez(content, examples=self._examples, counts=self._counts)
-        self._job.shared.write(block_file(NOTES, self._block), content.getvalue())
+        self._job.shared.write(block_file(BLOCK_STATS, self._block), content.getvalue())
 
 
 def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
-    """sha256 of the label, if there is one, and the stored content of each example.
+    """sha256 of the label and the stored content of each example.
 
-    The label takes one byte if all labels fit, otherwise eight.
+    A label takes one byte if all labels fit, otherwise eight.
     """
     content = columns[content_name(columns)]
     labels = columns.get(LABEL, np.empty(0)).astype("u1" if num_labels <= 256 else "<u8")
@@ -66,18 +73,18 @@ def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
     if isinstance(content, np.ndarray):
         rows = np.concatenate([label_bytes, content.reshape(len(content), -1)], axis=1)
         return (hashlib.sha256(row).digest() for row in rows)
-    return (hashlib.sha256(label.tobytes() + one).digest() for label, one in zip(label_bytes, content, strict=True))
+    return (hashlib.sha256(label.tobytes() + data).digest() for label, data in zip(label_bytes, content, strict=True))
 
 
 def summarize(job: Job, source: SourceInfo) -> dict:
-    """The details of the manifest. Writes duplicates.csv and skipped.csv into the job's folder if they have rows.
+    """The details of the records' manifest. Writes duplicates.csv and skipped.csv if they have rows.
 
     Args:
-        job: after all its blocks were written.
-        source: the source before a text is cut into examples.
+        job: The job, after all its blocks were written.
+        source: The source, before a text is cut into examples.
     """
     folder, listing, spec = Path(job.folder), job.location.listing, job.spec
-    examples, label_counts, content_digests, source_digests = _read_notes(job)
+    examples, label_counts, content_digests, source_digests = _read_block_stats(job)
     splits, names = {}, {}
     for source_split, num_examples in job.source.num_examples.items():
         layout = job.layout(source_split)
@@ -94,11 +101,11 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     if source.is_sequence:
         # The digest of the whole text does not depend on the length of its examples.
         source_digests = {"text": text_digest(source, Path(job.location.artifact))}
-    # Metrics per label exist only if examples have labels.
-    found = find(examples, names, job.source.label_names if LABEL in spec else (), label_counts, folder)
+    # Statistics per label need examples with labels.
+    findings = check_data(examples, names, job.source.label_names if LABEL in spec else (), label_counts, folder)
     if listing and (skipped := read_index(listing).skipped):
-        listed = ((one.path, one.reason, one.detail) for one in skipped)
-        write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), listed)
+        rows = ((file.path, file.reason, file.detail) for file in skipped)
+        write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), rows)
     return {
         "source": source.to_json(),
         "problem": source.problem,
@@ -106,8 +113,8 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),
         "splits": {split: splits[split] for split in job.num_examples},
-        "findings": found,
-        "warnings": warnings(found, job.num_examples.get("test", 0), has_labels=LABEL in spec),
+        "findings": findings,
+        "warnings": warnings(findings, job.num_examples.get("test", 0), has_labels=LABEL in spec),
         "dataset_verified": job.is_fixed and source_digests == CONTENT_DIGESTS.get(source.dataset),
         "files": {
             shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
@@ -116,41 +123,43 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     }
 
 
-def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]], dict[str, str], dict[str, str]]:
-    """By split: its examples, the number of each label, the digest. Last, the digest of each split of the source."""
+def _read_block_stats(
+    job: Job,
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]], dict[str, str], dict[str, str]]:
+    """Examples, label counts and digest of each split of the records, and the digest of each split of the source."""
     # All splits in the order of the records. A billion examples take 53 GB.
     stops = np.cumsum([*job.num_examples.values()])
-    examples, digests, is_noted = (np.zeros(stops[-1], dtype) for dtype in (NOTED, EXAMPLE["digest"], bool))
+    examples, digests, is_written = (np.zeros(stops[-1], dtype) for dtype in (KEPT_FIELDS, EXAMPLE["digest"], bool))
     shards = job.shards()
     sizes = np.array([shard["num_records"] for shard in shards])
-    firsts = dict(zip((shard["name"] for shard in shards), np.cumsum(sizes) - sizes, strict=True))
+    starts_by_name = dict(zip((shard["name"] for shard in shards), np.cumsum(sizes) - sizes, strict=True))
     counts = {split: np.zeros(len(job.source.label_names), np.int64) for split in job.num_examples}
     for source_split in job.source.num_examples:
-        first = np.array([firsts[shard["name"]] for shard in job.shards_of(source_split)])
-        for content in read_each(job.shared, [block_file(NOTES, block) for block in job.blocks(source_split)]):
-            notes = np.load(io.BytesIO(content))
-            noted = notes["examples"]
-            positions = first[noted["shard"]] + noted["place"]
-            digests[positions], is_noted[positions] = noted["digest"], True
-            for name in NOTED.names:
-                examples[name][positions] = noted[name]
-            for split, of_block in zip(job.splits_of(source_split), notes["counts"], strict=True):
-                counts[split] += of_block
-    if not is_noted.all():
-        raise DamagedArtifactError(f"{job.shared}: expected notes on {stops[-1]} records, found {is_noted.sum()}.")
+        starts = np.array([starts_by_name[shard["name"]] for shard in job.shards_of(source_split)])
+        for content in read_each(job.shared, [block_file(BLOCK_STATS, block) for block in job.blocks(source_split)]):
+            stats = np.load(io.BytesIO(content))
+            written = stats["examples"]
+            positions = starts[written["shard"]] + written["position"]
+            digests[positions], is_written[positions] = written["digest"], True
+            for name in KEPT_FIELDS.names:
+                examples[name][positions] = written[name]
+            for split, block_counts in zip(job.splits_of(source_split), stats["counts"], strict=True):
+                counts[split] += block_counts
+    if not is_written.all():
+        raise DamagedArtifactError(f"{job.shared}: expected statistics of {stops[-1]} records, got {is_written.sum()}.")
     by_split = dict(zip(job.num_examples, np.split(examples, stops[:-1]), strict=True))
-    parts = dict(zip(job.num_examples, np.split(digests, stops[:-1]), strict=True))
-    joint = {split: _joint_digest(part) for split, part in parts.items()}
+    digests_by_split = dict(zip(job.num_examples, np.split(digests, stops[:-1]), strict=True))
+    joint = {split: _joint_digest(split_digests) for split, split_digests in digests_by_split.items()}
     source_joint = {}
     for source_split in job.source.num_examples:
-        first, *others = job.splits_of(source_split)
-        whole = [parts[split] for split in (first, *others)]
-        source_joint[source_split] = _joint_digest(np.concatenate(whole)) if others else joint[first]
+        splits = job.splits_of(source_split)
+        arrays = [digests_by_split[split] for split in splits]
+        source_joint[source_split] = joint[splits[0]] if len(splits) == 1 else _joint_digest(np.concatenate(arrays))
     labels = {split: dict(zip(job.source.label_names, each.tolist(), strict=True)) for split, each in counts.items()}
     return by_split, labels, joint, source_joint
 
 
 def _joint_digest(digests: np.ndarray) -> str:
-    """sha256 of the sorted sha256 of all examples. Sorts in place."""
+    """sha256 of the sorted digests. Sorts in place."""
     digests.sort()
     return hashlib.sha256(digests).hexdigest()

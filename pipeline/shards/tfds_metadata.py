@@ -1,4 +1,4 @@
-"""TFDS metadata: files that make a folder of shards a dataset for ``tfds.builder_from_directory``."""
+"""Metadata files, so that ``tfds.builder_from_directory`` can read a folder of shards."""
 
 import json
 from collections import Counter, defaultdict
@@ -11,17 +11,17 @@ import tensorflow_datasets as tfds
 from pipeline.records.features import IMAGE, KEY, LABEL, Feature, FeatureSpec
 from pipeline.sources import SourceInfo
 
-# Of a text: a JSON list of its tokens, in order.
+# A JSON list of the tokens of a text, in order.
 VOCABULARY_NAME = "vocabulary.json"
 
 
 def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> str:
-    """TFDS's file name, such as ``cifar10-train.tfrecord-00003-of-00016``."""
+    """The name of a shard for TFDS, such as ``cifar10-train.tfrecord-00003-of-00016``."""
     return f"{dataset.split('/')[0]}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
 
 
 def write_tfds_metadata(folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Sequence[Mapping]) -> None:
-    """Write dataset_info.json, features.json and label names or vocabulary into the folder of the ``shards``."""
+    """Write dataset_info.json, features.json, and the label names or the vocabulary into the folder."""
     lengths, num_bytes = defaultdict(list), Counter()
     for shard in shards:
         lengths[shard["split"]].append(shard["num_records"])
@@ -53,6 +53,6 @@ def _connector(name: str, feature: Feature, source: SourceInfo) -> tfds.features
         return tfds.features.ClassLabel(names=list(source.label_names))
     if feature.encoding == "raw":
         return tfds.features.Tensor(shape=feature.shape, dtype=np.uint8, encoding="bytes")
-    # Without a format TFDS detects it from each image's content.
+    # Without a format, TFDS detects it from the content of each image.
     encoding = None if feature.encoding == "image" else feature.encoding
     return tfds.features.Image(shape=feature.shape, dtype=np.uint8, encoding_format=encoding)

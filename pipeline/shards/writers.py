@@ -1,10 +1,10 @@
-"""Writers: three ways from the records of a block to the bytes of the shards. All write the same bytes.
+"""Three writers of shards, which all write the same bytes.
 
-- ``FixedWriter`` puts records of one length at their final position in a shared folder.
-- ``Writer`` sorts each block's records into a file, a *run*. After all blocks it merges the runs shard by shard.
-- ``StoreWriter`` does the same with objects, for workers that share no file system.
+- ``FixedWriter`` writes records of one length at their final offset in a shared folder.
+- ``Writer`` sorts the records of each block into a file, called a run. After all blocks, it merges the runs per shard.
+- ``StoreWriter`` does the same with objects, for workers without a shared file system.
 
-A block or shard that is written twice has the same bytes.
+A repeated write of a block or shard gives the same bytes.
 """
 
 import hashlib
@@ -25,75 +25,75 @@ from pipeline.remote.artifacts import receive
 from pipeline.shards.plan import Block, Job, block_file
 from pipeline.shards.shared import THREADS, Shared, SharedObjects, replacing
 
-#: Framed records (uint8 (batch, frame_bytes) if they have one length), and int64 (batch, 2): shard and place of each.
+#: Framed records, and the shard and position of each, int64 (batch, 2). Records of one length are uint8 (batch, bytes).
 Batch = tuple[Sequence[bytes] | np.ndarray, np.ndarray]
-#: A split of the source, and the number of a shard among those that the split is divided into.
+#: A split of the source, and the number of a shard among the shards of that split.
 ShardId = tuple[str, int]
 
-# Examples per block. Large, because TFDS's files can only be read from their beginning.
+# Examples per block. Large, because the files of TFDS can only be read from the start.
 BLOCK_EXAMPLES = 25_000
 BLOCK_BYTES = 64 * 2**20
-# A merge reads and writes this much at a time.
+# Bytes that a merge reads and writes at a time.
 _CHUNK_BYTES = 64 * 2**20
-# Of an entry in a run's table or index: two int64.
+# An entry in the table or index of a run is two int64.
 _ENTRY_BYTES = 16
-# Records that wait for each other, so that a shard is opened once for many. Small, because memory that is touched for
-# the first time costs more than opening files.
+# Bytes of pending records, so that a shard is opened once for many records. Small, because the first access to memory
+# costs more time than opening files.
 _PENDING_BYTES = 16 * 2**20
-_NOTE_BYTES = 4_096
-#: Folders of the runs and of the notes on finished shards.
-RUNS, NOTES = "runs", "shards"
+_MAX_ENTRY_BYTES = 4_096
+#: Folders of the runs, and of the entries with sha256 and size of finished shards.
+RUNS, SHARD_ENTRIES = "runs", "shards"
 
 
 class Writer:
-    """Sorts each block's records by shard and place into a run, and merges the runs shard by shard."""
+    """Sorts the records of each block by shard and position into a run, and merges the runs per shard."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def block_examples(self) -> int:
-        """Examples per block. A block that becomes a run is held in memory."""
+        """Examples per block. A block of a run must fit into memory."""
         job = self.job
-        each = job.layout("train").frame_bytes if job.is_fixed else job.source.bytes_per_example
-        return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // max(1, each)))
+        record_bytes = job.layout("train").frame_bytes if job.is_fixed else job.source.bytes_per_example
+        return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // max(1, record_bytes)))
 
     def prepare(self) -> None:
-        """Called once before the job, in the process that submits it."""
+        """Prepare the job, in the process that submits it."""
 
     def write_block(self, block: Block, batches: Iterable[Batch]) -> None:
-        """Write the records of a block, on a worker."""
-        frames, places = _joined([*batches])
+        """Write the records of a block on a worker."""
+        frames, positions = _joined([*batches])
         num_shards = len(self.job.shards_of(block[0]))
-        self.job.shared.write(block_file(RUNS, block), encode_run(frames, places, num_shards))
+        self.job.shared.write(block_file(RUNS, block), encode_run(frames, positions, num_shards))
 
     def shards(self) -> list[ShardId]:
-        """The shards that ``write_shard`` has to write after all blocks."""
+        """The shards that ``write_shard`` must write after all blocks."""
         return [(split, n) for split in self.job.source.num_examples for n in range(len(self.job.shards_of(split)))]
 
-    def write_shard(self, which: ShardId) -> str:
-        """Write a shard on a worker. Return its name."""
-        name, content = self._merged(which)
-        # The temporary file is removed with the job, also after a worker was killed.
+    def write_shard(self, shard_id: ShardId) -> str:
+        """Write a shard on a worker, and return its name."""
+        name, content = self._merged(shard_id)
+        # The job's folder contains the temporary file, so that it is removed even if the worker is killed.
         with replacing(Path(self.job.folder, name), Path(str(self.job.shared))) as path, path.open("wb") as file:
             file.writelines(content)
         return name
 
-    def _merged(self, which: ShardId) -> tuple[str, Iterator[bytes]]:
+    def _merged(self, shard_id: ShardId) -> tuple[str, Iterator[bytes]]:
         """Name and content of a shard."""
-        source_split, number = which
+        source_split, number = shard_id
         shard = self.job.shards_of(source_split)[number]
         runs = [block_file(RUNS, block) for block in self.job.blocks(source_split)]
         return shard["name"], merge_runs(self.job.shared, runs, number, shard["num_records"], shard["name"])
 
     def collect(self, scratch: Path) -> None:
-        """Called once after the job, in the process that submitted it: bring all shards into the job's folder."""
+        """Move all shards into the job's folder, in the process that submitted the job."""
 
 
 class FixedWriter(Writer):
-    """Puts records of one length at their final position in shards that have their final length from the start."""
+    """Writes records of one length at their final offset. The shards have their final size from the start."""
 
     def block_examples(self) -> int:
-        """Examples per block, of any length."""
+        """Examples per block."""
         return BLOCK_EXAMPLES
 
     def prepare(self) -> None:
@@ -104,7 +104,7 @@ class FixedWriter(Writer):
                     file.truncate(shard["num_records"] * self.job.layout(source_split).frame_bytes)
 
     def write_block(self, block: Block, batches: Iterable[Batch]) -> None:
-        """Write the records of a block, on a worker."""
+        """Write the records of a block on a worker."""
         paths = [Path(self.job.folder, shard["name"]) for shard in self.job.shards_of(block[0])]
         pending: list[Batch] = []
         for batch in batches:
@@ -116,134 +116,136 @@ class FixedWriter(Writer):
             _put(paths, *_joined(pending))
 
     def shards(self) -> list[ShardId]:
-        """None: the blocks are the shards."""
+        """No shards, because all records are already in them."""
         return []
 
 
 class StoreWriter(Writer):
-    """Keeps runs and shards in an object store. A shard is named by its sha256, as the remote names files."""
+    """Writes runs and shards to an object store. The name of a shard is its sha256, as of all files on the remote."""
 
-    def write_shard(self, which: ShardId) -> str:
-        """Write a shard and a note of its sha256 and size, on a worker. Return its name."""
-        store, (name, chunks) = self.job.shared.store, self._merged(which)
+    def write_shard(self, shard_id: ShardId) -> str:
+        """Write a shard and an entry with its sha256 and size on a worker, and return its name."""
+        store, (name, chunks) = self.job.shared.store, self._merged(shard_id)
         content = b"".join(chunks)
         digest = hashlib.sha256(content).hexdigest()
-        # Also if the object exists: it may be damaged, or about to be removed as garbage.
+        # Even if the object exists, because it may be damaged, or about to be removed as garbage.
         store.objects.put(f"{store.files}/{digest}", content)
-        self.job.shared.write(f"{NOTES}/{name}", f"{digest} {len(content)}".encode())
+        self.job.shared.write(f"{SHARD_ENTRIES}/{name}", f"{digest} {len(content)}".encode())
         return name
 
     def collect(self, scratch: Path) -> None:
-        """Fetch the shards into the job's folder."""
+        """Download the shards into the job's folder."""
         job, store = self.job, self.job.shared.store
-        noted = {shard["name"]: noted_shard(job.shared, shard["name"]) for shard in job.shards()}
-        sizes = dict(noted.values())
+        entries_by_name = {shard["name"]: read_shard_entry(job.shared, shard["name"]) for shard in job.shards()}
+        sizes = dict(entries_by_name.values())
         require_space(Path(job.folder), sum(sizes.values()))
         receive(store.objects, store.files, sizes, scratch, "fetch shards")
-        placed: dict[str, Path] = {}
-        for name, (digest, _) in noted.items():
+        paths: dict[str, Path] = {}
+        for name, (digest, _) in entries_by_name.items():
             # Equal shards, such as empty ones, share an object.
-            if digest in placed:
-                shutil.copyfile(placed[digest], Path(job.folder, name))
+            if digest in paths:
+                shutil.copyfile(paths[digest], Path(job.folder, name))
             else:
-                placed[digest] = (scratch / digest).rename(Path(job.folder, name))
+                paths[digest] = (scratch / digest).rename(Path(job.folder, name))
 
 
 def writer_of(job: Job) -> Writer:
-    """The writer for the records and the shared storage of a job."""
+    """The writer for the records and shared storage of a job."""
     if isinstance(job.shared, SharedObjects):
         return StoreWriter(job)
     return FixedWriter(job) if job.is_fixed else Writer(job)
 
 
-def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
-    """The sha256 and the bytes of a shard in the store, from the note of its writer."""
+def read_shard_entry(shared: Shared, name: str) -> tuple[str, int]:
+    """Read the sha256 and the size of a shard in the store, as its writer recorded them."""
     try:
-        content = shared.read(f"{NOTES}/{name}", at_most=_NOTE_BYTES)
+        content = shared.read(f"{SHARD_ENTRIES}/{name}", at_most=_MAX_ENTRY_BYTES)
     except FileNotFoundError:
-        raise EngineUnavailableError(f"Beam ended the job without the shard {name}") from None
-    note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", content)
-    if not note:
+        raise EngineUnavailableError(f"Beam finished the job without the shard {name}. Run again.") from None
+    match = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", content)
+    if not match:
         raise DamagedArtifactError(
-            f"{shared}/{NOTES}/{name}: expected sha256 and bytes of a shard, found something else. "
-            "Who else writes to [Storage] remote?"
+            f"{shared}/{SHARD_ENTRIES}/{name}: another process changed this entry. "
+            "Make sure that nothing else writes to this part of [Storage] remote."
         )
-    return note[1].decode(), int(note[2])
+    return match[1].decode(), int(match[2])
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    """The records of several batches, and their places."""
-    return [frame for frames, _ in batches for frame in frames], np.concatenate([places for _, places in batches])
+    """Records and positions of several batches."""
+    return [frame for frames, _ in batches for frame in frames], np.concatenate([positions for _, positions in batches])
 
 
-def _in_order(places: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """For each shard the numbers of its records in the order of their places."""
-    order = np.lexsort((places[:, 1], places[:, 0]))
-    return np.split(order, np.searchsorted(places[order, 0], np.arange(1, num_shards)))
+def _in_order(positions: np.ndarray, num_shards: int) -> list[np.ndarray]:
+    """The indices of each shard's records, in the order of their positions."""
+    order = np.lexsort((positions[:, 1], positions[:, 0]))
+    return np.split(order, np.searchsorted(positions[order, 0], np.arange(1, num_shards)))
 
 
-def _put(paths: Sequence[Path], frames: Sequence[np.ndarray], places: np.ndarray) -> None:
-    """Write records shard by shard: there may be more shards than a process may open.
+def _put(paths: Sequence[Path], frames: Sequence[np.ndarray], positions: np.ndarray) -> None:
+    """Write records shard by shard, because there may be more shards than a process may open.
 
-    By positioned writes, because pages of a memory map count as this process's memory, and a full disk kills it.
+    Positioned writes are better than a memory map. Its pages count as memory of the process, and a full disk would kill
+    the process.
     """
-    for path, rows in zip(paths, _in_order(places, len(paths)), strict=True):
+    for path, rows in zip(paths, _in_order(positions, len(paths)), strict=True):
         if not len(rows):
             continue
         with path.open("r+b", buffering=0) as file:
-            for row, place in zip(rows.tolist(), places[rows, 1].tolist(), strict=True):
+            for row, position in zip(rows.tolist(), positions[rows, 1].tolist(), strict=True):
                 frame = memoryview(frames[row])
-                offset = place * len(frame)
+                offset = position * len(frame)
                 while frame:
                     written = os.pwrite(file.fileno(), frame, offset)
                     frame, offset = frame[written:], offset + written
 
 
-def encode_run(frames: Sequence[bytes | np.ndarray], places: np.ndarray, num_shards: int) -> bytes:
-    """A run: framed records in the order of shard and place, which are int64 (records, 2).
+def encode_run(frames: Sequence[bytes | np.ndarray], positions: np.ndarray, num_shards: int) -> bytes:
+    """Encode a run, which contains framed records in the order of ``positions``, int64 (records, 2).
 
-    It begins with int64 (num_shards + 1, 2): the number of records before each shard's section, and the section's
-    offset. A section consists of int64 (records, 2), the place and length of each record, and the records.
+    A run starts with a table, int64 (num_shards + 1, 2), with the number of records before each section and the offset
+    of the section. The section of a shard contains an index, int64 (records, 2), with the position and length of each
+    record, and then the records.
     """
     lengths = np.fromiter(map(len, frames), np.int64, len(frames))
     sections: list[bytes | np.ndarray] = []
     table = [(0, _ENTRY_BYTES * (num_shards + 1))]
-    for rows in _in_order(places, num_shards):
-        index = np.stack([places[rows, 1], lengths[rows]], axis=1).astype("<i8").tobytes()
+    for rows in _in_order(positions, num_shards):
+        index = np.stack([positions[rows, 1], lengths[rows]], axis=1).astype("<i8").tobytes()
         sections += [index, *(frames[row] for row in rows.tolist())]
-        before, offset = table[-1]
-        table.append((before + len(rows), offset + len(index) + int(lengths[rows].sum())))
+        num_records, offset = table[-1]
+        table.append((num_records + len(rows), offset + len(index) + int(lengths[rows].sum())))
     return b"".join([np.array(table, "<i8").tobytes(), *sections])
 
 
 def merge_runs(shared: Shared, runs: Sequence[str], shard: int, num_records: int, name: str) -> Iterator[bytes]:
-    """The bytes of a shard, from the named runs.
+    """Yield the bytes of a shard from the runs.
 
     Raises:
-        ValueError: the runs do not contain each of its records once.
+        ValueError: The runs do not contain each record of the shard exactly once.
     """
     with ThreadPoolExecutor(THREADS) as pool:
         entries = np.concatenate([*pool.map(partial(_entries, shared, shard), runs, itertools.count())])
         entries = entries[np.argsort(entries[:, 0], kind="stable")]
         if not np.array_equal(entries[:, 0], np.arange(num_records)):
-            raise ValueError(f"{name}: expected {num_records} records, each once, found {len(entries)}")
+            raise ValueError(f"{name}: expected {num_records} different records, got {len(entries)}")
         chunks = np.cumsum(entries[:, 1]) // _CHUNK_BYTES
         for chunk in np.split(entries, np.flatnonzero(np.diff(chunks)) + 1):
             yield b"".join(_read(shared, runs, chunk, pool))
 
 
 def _entries(shared: Shared, shard: int, run: str, number: int) -> np.ndarray:
-    """Place, length, offset and run number of each record of a shard in one run: int64 (records, 4)."""
+    """Position, length, offset and run number of each record of a shard in a run, int64 (records, 4)."""
     entry = np.frombuffer(shared.read_range(run, _ENTRY_BYTES * shard, 2 * _ENTRY_BYTES), "<i8")
     num_records, start = int(entry[2] - entry[0]), int(entry[1])
     index = np.frombuffer(shared.read_range(run, start, _ENTRY_BYTES * num_records), "<i8").reshape(-1, 2)
-    places, lengths = index.T
+    positions, lengths = index.T
     offsets = start + index.nbytes + np.cumsum(lengths) - lengths
-    return np.stack([places, lengths, offsets, np.full(num_records, number)], axis=1)
+    return np.stack([positions, lengths, offsets, np.full(num_records, number)], axis=1)
 
 
 def _read(shared: Shared, runs: Sequence[str], entries: np.ndarray, pool: ThreadPoolExecutor) -> list[memoryview]:
-    """The records of consecutive entries of a shard. In each run they are consecutive too."""
+    """Read the records of consecutive entries of a shard. They are consecutive in each run too."""
     records = [memoryview(b"")] * len(entries)
 
     def read(number: int) -> None:
@@ -251,7 +253,7 @@ def _read(shared: Shared, runs: Sequence[str], entries: np.ndarray, pool: Thread
         stops = np.cumsum(entries[rows, 1]).tolist()
         content = memoryview(shared.read_range(runs[number], int(entries[rows[0], 2]), stops[-1]))
         if len(content) != stops[-1]:
-            raise ValueError(f"{runs[number]}: expected {stops[-1]} bytes, found {len(content)}")
+            raise ValueError(f"{runs[number]}: expected {stops[-1]} bytes, got {len(content)}")
         for row, start, stop in zip(rows.tolist(), [0, *stops], stops, strict=False):
             records[row] = content[start:stop]
 

@@ -99,7 +99,7 @@ def check_dataset() -> str:
 def check_runner() -> str:
     """Check Beam's runner, and whether the workers of a cluster could write the records."""
     job = {"settings": Records().settings, "root": root_folder(), "store": Records().store()}
-    return in_child("pipeline.shards.engine:reach", job)
+    return in_child("pipeline.shards.engine:try_engine", job)
 
 
 def check_device(train: Train, receipt: dict) -> str:

@@ -24,8 +24,8 @@ from pipeline.sources import Location, SourceInfo
 
 
 def setup_module() -> None:
-    global reach, write_records
-    from pipeline.shards.engine import reach
+    global try_engine, write_records
+    from pipeline.shards.engine import try_engine
     from pipeline.shards.job import write_records
 
 
@@ -90,7 +90,7 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
         pytest.xfail("Prism has no number of workers")
     with clusters.running(engine, tmp_path, workers) as cluster:
         if engine in ("flink", "spark", "dask"):
-            met = reach(RecordsSettings(runner=cluster.runner, runner_options=cluster.options), tmp_path)
+            met = try_engine(RecordsSettings(runner=cluster.runner, runner_options=cluster.options), tmp_path)
             assert "on 1 hosts answered; they see the storage root" in met
         for kind, (source, location) in kinds.items():
             expected = write(source, location, name=f"{kind}-expected", block_examples=25)
@@ -128,9 +128,9 @@ def test_workers_that_see_no_file_of_the_root_write_the_same_bytes_through_a_sto
         with clusters.running(engine, tmp_path / "cluster", 2, hiding=hidden) as cluster:
             how = {"runner": cluster.runner, "runner_options": cluster.options}
             settings = RecordsSettings(train_shards=3, test_shards=2, **how)
-            assert "they see the remote" in reach(settings, hidden, store)
+            assert "they see the remote" in try_engine(settings, hidden, store)
             with pytest.raises(EngineUnavailableError, match=r"set \[Records\] workers_share = remote"):
-                reach(settings, hidden)
+                try_engine(settings, hidden)
             found = write(small_source, Location(), name="found", block_examples=25, store=store, **how)
     finally:
         server.stop()

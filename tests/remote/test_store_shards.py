@@ -103,7 +103,7 @@ def test_a_shard_that_is_written_twice_is_one_object(few_examples, expected, thr
 def test_a_block_that_the_runner_loses_ends_the_job(few_examples, through, write, remote, monkeypatch):
     monkeypatch.setattr(job, "write_block", lambda block, job: ("train", 0, 20))
     lost = r"without the blocks \[\('test', 0, 11\), \('train', 20, 40\), \('train', 40, 50\)\]"
-    with pytest.raises(EngineUnavailableError, match=f"Beam ended the job {lost}"):
+    with pytest.raises(EngineUnavailableError, match=f"Beam finished the job {lost}"):
         write(few_examples, through)
     assert keys(remote, EXCHANGE) == []
 
@@ -111,7 +111,7 @@ def test_a_block_that_the_runner_loses_ends_the_job(few_examples, through, write
 def test_a_shard_that_the_runner_loses_ends_the_job(few_examples, through, write, remote, monkeypatch):
     written = StoreWriter.write_shard
     monkeypatch.setattr(StoreWriter, "write_shard", lambda self, which: "lost" if which[1] else written(self, which))
-    with pytest.raises(EngineUnavailableError, match="Beam ended the job without the shard synthetic-train"):
+    with pytest.raises(EngineUnavailableError, match="Beam finished the job without the shard synthetic-train"):
         write(few_examples, through)
     assert keys(remote, EXCHANGE) == []
 
@@ -122,7 +122,7 @@ def test_what_is_received_is_what_the_workers_wrote(few_examples, expected, thro
 
     def overwritten(self, which) -> str:
         name, shared = written(self, which), self.job.shared
-        digest, size = writers.noted_shard(shared, name)
+        digest, size = writers.read_shard_entry(shared, name)
         shared.store.objects.put(f"{FILES}/{digest}", b"x" * size)
         return name
 
@@ -144,9 +144,9 @@ def test_shards_without_a_record_are_there_and_empty(few_examples, through, writ
 @pytest.mark.parametrize("note", ["../../etc/passwd 1", "0" * 64, f"{'0' * 64} -1", "", "x" * 9_000])
 def test_a_note_that_no_worker_of_ours_wrote_is_refused(through, tmp_path, note):
     with shared_by_workers(tmp_path, through) as shared:
-        shared.write(f"{writers.NOTES}/shard", note.encode())
-        with pytest.raises(PipelineError, match=r"expected (sha256 and bytes of a shard|at most 4,096 bytes)"):
-            writers.noted_shard(shared, "shard")
+        shared.write(f"{writers.SHARD_ENTRIES}/shard", note.encode())
+        with pytest.raises(PipelineError, match=r"another process changed this entry|expected at most 4,096 bytes"):
+            writers.read_shard_entry(shared, "shard")
 
 
 def test_a_store_that_does_not_answer_is_named(few_examples, through, write):

@@ -16,9 +16,9 @@ from pipeline.shards.shared import SharedFolder
 
 
 def setup_module() -> None:
-    global engine, heartbeat, reach, readiness
+    global engine, heartbeat, readiness, try_engine
     from pipeline.shards import engine, heartbeat, readiness
-    from pipeline.shards.engine import reach
+    from pipeline.shards.engine import try_engine
 
 
 SETTINGS = sorted((PROJECT / "experiments" / "engines").glob("*.ini"))
@@ -141,7 +141,7 @@ def test_an_address_without_a_host_or_port_is_refused(address, tmp_path):
 
 
 def test_a_runner_of_this_machine_needs_nothing_and_is_not_tried(tmp_path):
-    assert reach(RecordsSettings(), tmp_path) == "Beam's FnApiRunner"
+    assert try_engine(RecordsSettings(), tmp_path) == "Beam's FnApiRunner"
     assert not list(tmp_path.iterdir())
 
 
@@ -185,11 +185,11 @@ def test_a_worker_that_differs_does_not_sign_in(meeting, what):
     else:
         expected["code of the project"], said = "0" * 12, r"code of the project \w{12} instead of 000000000000"
     meeting.write("expected.json", json.dumps(expected).encode())
-    with pytest.raises(EngineUnavailableError, match=rf"a worker on \S+ .*differs.*{said}"):
+    with pytest.raises(EngineUnavailableError, match=rf"Beam worker on \S+ .*differs.*{said}"):
         heartbeat.sign_in(meeting)
     assert heartbeat.signed_in(meeting)["processes"] == 0
 
 
 def test_a_worker_that_does_not_see_the_storage_root_says_so(tmp_path):
-    with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root has to lie on a file system"):
+    with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root must be on a file system"):
         heartbeat.sign_in(SharedFolder(str(tmp_path / "elsewhere")))

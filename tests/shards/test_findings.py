@@ -67,7 +67,7 @@ def test_the_findings_and_their_warnings(doubtful):
     assert list(warned) == [
         "Labels with fewer than ten examples",
         "Very unequal labels",
-        "The same image under two labels",
+        "The same image with two labels",
         "Test images in the train split",
     ]
     assert "121 of cats and 1 of mice" in warned["Very unequal labels"]
@@ -79,8 +79,8 @@ def test_a_label_that_only_the_test_split_has_is_named(write_records_of, tmp_pat
     write_folder(tmp_path / "images" / "test", cats=5, lions=12)
     written = write_records_of(tmp_path / "images")
     assert written.manifest["findings"]["never_trained_on"] == {"lions": 12}
-    headline = "Labels of the test split that train never has"
-    assert dict(written.manifest["warnings"])[headline] == "lions (12): no network can know them."
+    headline = "Labels of the test split that are not in the train split"
+    assert dict(written.manifest["warnings"])[headline] == "lions (12). No model can learn them."
 
 
 def test_nothing_is_said_where_nothing_is_found(write_records_of, tmp_path, caplog):

@@ -271,10 +271,10 @@ def test_a_worker_is_given_the_places_of_its_block_and_orders_nothing_itself(sma
     settings = RecordsSettings(train_shards=3, test_shards=2, validation_share=0.2)
     sizes = splits.split_sizes(small_source, Location(), 0.2)
     job = plan.Job(small_source, Location(), settings, "", SharedFolder(str(tmp_path)), 60, sizes)
-    job.leave_places()
-    monkeypatch.setattr(plan, "example_places", None)
+    job.write_positions()
+    monkeypatch.setattr(plan, "example_positions", None)
     monkeypatch.setattr(plan, "split_of_each", None)
-    places = [tuple(place) for block in job.blocks("train") for place in job.places(block).tolist()]
+    places = [tuple(place) for block in job.blocks("train") for place in job.positions(block).tolist()]
     shards = job.shards_of("train")
     assert sorted(places) == [(n, place) for n, shard in enumerate(shards) for place in range(shard["num_records"])]
     assert {shard["split"] for shard in shards} == {"train", "validation"}
@@ -284,8 +284,8 @@ def test_a_worker_is_given_the_places_of_its_block_and_orders_nothing_itself(sma
 def test_places_that_the_job_did_not_leave_are_refused(change, small_source, tmp_path):
     shared = SharedFolder(str(tmp_path))
     job = plan.Job(small_source, Location(), RecordsSettings(), "", shared, 60, small_source.num_examples)
-    job.leave_places()
-    name, block = f"{plan.PLACES}/train", 16 * 61
+    job.write_positions()
+    name, block = f"{plan.POSITIONS}/train", 16 * 61
     left = shared.read(name)
     changed = {
         "shortened": left[: block - 16],
@@ -295,8 +295,8 @@ def test_places_that_the_job_did_not_leave_are_refused(change, small_source, tmp
     }
     shared.write(name, changed.get(change, left))
     reader = dataclasses.replace(job, secret=bytes(32)) if change == "of another job" else job
-    with pytest.raises(DamagedArtifactError, match="expected the places that this job left"):
-        reader.places(("train", 0, 60))
+    with pytest.raises(DamagedArtifactError, match="another process changed the positions"):
+        reader.positions(("train", 0, 60))
 
 
 def test_a_file_of_the_job_that_is_too_large_is_not_read(tmp_path):
@@ -308,9 +308,9 @@ def test_a_file_of_the_job_that_is_too_large_is_not_read(tmp_path):
 
 
 def test_two_records_of_one_place_are_found(write_small_records, monkeypatch):
-    places = plan.Job.places
-    monkeypatch.setattr(plan.Job, "places", lambda job, block: np.maximum(places(job, block), [0, 1]))
-    with pytest.raises(DamagedArtifactError, match=r"expected notes on \d+ records, found \d+"):
+    places = plan.Job.positions
+    monkeypatch.setattr(plan.Job, "positions", lambda job, block: np.maximum(places(job, block), [0, 1]))
+    with pytest.raises(DamagedArtifactError, match=r"expected statistics of \d+ records, got \d+"):
         write_small_records()
 
 

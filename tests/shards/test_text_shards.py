@@ -87,7 +87,7 @@ def test_characters_that_only_the_test_split_has_are_named(tmp_path):
     manifest = read_manifest(write_text_records(tmp_path, LINE * 59 + odd * 5 + LINE[len(odd) * 5 :]))
     assert manifest["findings"]["never_trained_on"] == {"\x1b": 5, "é": 10}
     (explanation,) = [one for headline, one in manifest["warnings"] if headline.startswith("Characters of the test")]
-    assert explanation == "'\\x1b' (5), é (10): no network can know them."
+    assert explanation == "'\\x1b' (5), é (10). No model can learn them."
 
 
 def test_a_size_of_images_is_refused(tmp_path):
