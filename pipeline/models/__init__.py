@@ -1,6 +1,6 @@
-"""Keras models by name, one module each, with their optimizers, losses and CPU kernels.
+"""Keras models, training recipes, optimizers, losses and CPU kernels.
 
-``build.py`` finds models and recipes, also in user code. User code imports ``adapted_by`` from here.
+``build.py`` finds models and training recipes by name, also in user code. User code imports ``adapted_by`` from here.
 """
 
 from pipeline.models.model import adapted_by

@@ -1,4 +1,4 @@
-"""The convnet of the tutorials, for small images."""
+"""Convnet of the tutorials, for small images."""
 
 import keras
 
@@ -7,17 +7,17 @@ from pipeline.models.model import image_model
 
 
 def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """The baseline CNN of the tutorials: three 2×2 convolutions and one hidden layer.
+    """Build the baseline CNN of the tutorials with three 2×2 convolutions and a hidden layer.
 
-    The ReLUs of the tutorials come before the poolings. After them, they give the same from a quarter of the values.
+    In the tutorials, ReLU precedes pooling. After pooling, it returns the same result from a quarter of the values.
     """
     layers = keras.layers
     stack = [rescaled()]
-    for place, filters in enumerate((32, 64, 128), start=1):
+    for number, filters in enumerate((32, 64, 128), start=1):
         stack += [
-            layers.Conv2D(filters, 2, padding="same", name=f"conv_{place}"),
-            layers.MaxPooling2D(2, name=f"pool_{place}"),
-            layers.ReLU(name=f"relu_{place}"),
+            layers.Conv2D(filters, 2, padding="same", name=f"conv_{number}"),
+            layers.MaxPooling2D(2, name=f"pool_{number}"),
+            layers.ReLU(name=f"relu_{number}"),
         ]
     stack += [
         layers.Dropout(0.3, name="dropout_1"),

@@ -1,6 +1,6 @@
-"""Models and recipes by their names in the settings, ``module:function`` for user code.
+"""Finds and builds models and training recipes by name, or by ``module:function`` for user code.
 
-A model of user code is examined before it is trained.
+A model of user code is tested with random examples before it is trained.
 """
 
 import importlib
@@ -22,54 +22,54 @@ from pipeline.optional_packages import is_local
 from pipeline.records.features import DISTRIBUTION, VALUES, Task
 from pipeline.settings.training import MODELS, RECIPES
 
-# Three poolings leave one pixel of it.
+# Three pooling layers reduce this side to one pixel.
 MIN_IMAGE_SIDE = 8
 _POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
 
 _EXAMINED_EXAMPLES = 4
-# Sums of probabilities in bfloat16, which have three digits.
+# Tolerance for sums of probabilities in bfloat16, which has three digits.
 _TOLERANCE = 0.02
 
 _logger = logging.getLogger(__name__)
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of this name. SettingsError: user code cannot be imported, or makes no optimizer when it is called."""
-    found = load_function("training_recipe", RECIPES.get(name, name))
+    """Load a training recipe. SettingsError: user code cannot be imported or returns no optimizer."""
+    loaded = load_function("training_recipe", RECIPES.get(name, name))
     if name in RECIPES.builtin:
-        return found
-    training_recipe = found if isinstance(found, Recipe) else Recipe(found)
+        return loaded
+    training_recipe = loaded if isinstance(loaded, Recipe) else Recipe(loaded)
 
-    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-        made = _call("training_recipe", name, training_recipe.optimizer, total_steps, scale)
-        if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal(name, f"it made {made!r:.100}, no Keras optimizer", "training_recipe")
-        return made
+    def make_checked(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
+        optimizer = _call("training_recipe", name, training_recipe.optimizer, total_steps, scale)
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise _refusal(name, f"it returned {optimizer!r:.100}, not a Keras optimizer", "training_recipe")
+        return optimizer
 
-    return replace(training_recipe, optimizer=optimizer)
+    return replace(training_recipe, optimizer=make_checked)
 
 
-def build_network(task: Task, name: str, precision: str) -> keras.Model:
-    """``build_model`` for the examples of a task. Variables are float32 in every ``precision`` of the computation."""
+def build_for_task(task: Task, name: str, precision: str) -> keras.Model:
+    """Call ``build_model`` for the examples of a task. Variables are float32 in every ``precision``."""
     configure_keras()
-    before = keras.config.dtype_policy()
+    policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(_POLICIES[precision])
     try:
         return build_model(name, task.input_shape, task.num_labels)
     finally:
-        keras.config.set_dtype_policy(before)
+        keras.config.set_dtype_policy(policy)
 
 
 def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """A new model: uint8 images (batch, height, width, channels) or tokens (batch, length) → float32 outputs."""
+    """Build a model. Inputs are uint8 images (batch, height, width, channels) or tokens (batch, length)."""
     if name in MODELS.builtin and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
         raise SettingsError(
-            f"[Train] model: {name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}. "
-            "Choose another dataset or model."
+            f"[Train] model: {name} expects images of at least {MIN_IMAGE_SIDE} × {MIN_IMAGE_SIDE} pixels, got "
+            f"{input_shape}. Choose another dataset or model."
         )
     model = _call("model", name, _builder(name), input_shape, num_labels)
     if not isinstance(model, keras.Model):
-        raise _refusal(name, f"it returned {model!r:.100}, no keras.Model")
+        raise _refusal(name, f"it returned {model!r:.100}, not a keras.Model")
     if not model.built:
         _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     return model
@@ -80,22 +80,22 @@ def _builder(name: str) -> Callable:
 
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
-    """Whether a model gives "logits", "probabilities" or "values". A model of user code is built and examined."""
+    """Kind of a model's outputs, "logits", "probabilities" or "values". A model of user code is built and tested."""
     if name in MODELS.builtin and task.meaning == DISTRIBUTION:
         return getattr(_builder(name), "outputs", PROBABILITIES)
-    kind = _examined(name, build_network(task, name, precision), task)
-    _logger.info("%s gives %s", name, kind)
+    kind = _examined(name, build_for_task(task, name, precision), task)
+    _logger.info("Model %s returns %s.", name, kind)
     return kind
 
 
 def find_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
-    """The function that adapts a model of this name to examples of train, or None; see ``adapted_by``."""
+    """Function that adapts a model to examples of the train split, or None. See ``adapted_by``."""
     adapt = getattr(_builder(name), "adapt", None)
     return adapt and (lambda model, inputs: _call("model", name, adapt, model, inputs))
 
 
 def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
-    """A copy from the model's configuration, not compiled, with the same layer names."""
+    """Copy a model by its configuration. The copy has the same layer names and is not compiled."""
     copy = type(model).from_config(model.get_config())
     if not copy.built:
         copy(np.zeros((1, *input_shape), np.uint8))
@@ -103,47 +103,47 @@ def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Mo
 
 
 def _examined(name: str, model: keras.Model, task: Task) -> str:
-    """Whether a user's model gives "logits", "probabilities" or "values", found with a few random examples."""
+    """Determine the kind of outputs of a user's model from a few random examples."""
     inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
     outputs = _outputs(name, model, inputs)
     expected = (_EXAMINED_EXAMPLES, *task.output_shape)
     if outputs.shape != expected:
-        raise _refusal(name, f"its outputs should have the shape {expected}; they have {outputs.shape}")
+        raise _refusal(name, f"its outputs have the shape {outputs.shape} instead of {expected}")
     if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, outputs)
     if task.meaning == VALUES:
         return VALUES
-    # Before the sums, because those of a few examples may be 1 by chance.
+    # This check precedes the sums, because sums of a few examples may be 1 by chance.
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     if getattr(activation, "__name__", "") == "sigmoid":
-        raise _refusal(name, "a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out")
+        raise _refusal(name, "a sigmoid returns neither logits nor probabilities. Use softmax or no activation")
     are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
     return PROBABILITIES if are_probabilities else LOGITS
 
 
 def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
-    def network(batch: np.ndarray) -> keras.KerasTensor:
+    def call_model(batch: np.ndarray) -> keras.KerasTensor:
         return model(batch, training=False)
 
-    outputs = _call("model", name, network, inputs)
+    outputs = _call("model", name, call_model, inputs)
     if isinstance(outputs, dict | list | tuple):
-        raise _refusal(name, f"its network has {len(outputs)} outputs")
+        raise _refusal(name, f"the model has {len(outputs)} outputs instead of 1")
     return keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
 
 
 def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray, task: Task) -> None:
     """Refuse a model whose outputs depend on the tokens that they predict."""
     length = inputs.shape[1]
-    # Several cuts, because a model that looks ahead in blocks does not look across each place.
+    # A model that looks ahead in blocks does not look across every cut, so several cuts are tested.
     for cut in sorted({1, length // 3, length // 2, length // 2 + 1, length - 1} - {0, length}):
-        other = inputs.copy()
-        other[:, cut:] = (other[:, cut:] + 1) % task.inputs
-        if not np.allclose(_outputs(name, model, other)[:, :cut], outputs[:, :cut], rtol=0.01, atol=0.01):
+        changed = inputs.copy()
+        changed[:, cut:] = (changed[:, cut:] + 1) % task.inputs
+        if not np.allclose(_outputs(name, model, changed)[:, :cut], outputs[:, :cut], rtol=0.01, atol=0.01):
             raise _refusal(
                 name,
-                "its outputs depend on characters that come after their place, which they are to predict. Leave out "
-                'Bidirectional, make convolutions padding="causal" and attention use_causal_mask=True',
+                "its outputs depend on later characters, which they predict. Remove Bidirectional, and set "
+                'padding="causal" in convolutions and use_causal_mask=True in attention',
             )
 
 
@@ -154,41 +154,41 @@ def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np
         try:
             model.save(path)
             loaded = keras.saving.load_model(path, safe_mode=True)
-            found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(inputs, training=False), "float32"))
+            loaded_outputs = keras.ops.convert_to_numpy(keras.ops.cast(loaded(inputs, training=False), "float32"))
         except Exception as error:
             raise _refusal(
                 name,
-                f"its network cannot be saved and loaded: {_in_brief(error)}. Classes and functions of your own need "
-                "@keras.saving.register_keras_serializable(), and no Lambda",
+                f"the model cannot be saved and loaded: {_summarize(error)}. Decorate your classes and functions with "
+                "@keras.saving.register_keras_serializable(), and use no Lambda",
             ) from error
-    if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
-        raise _refusal(name, "its network gives other outputs once it is saved and loaded")
+    if not np.allclose(loaded_outputs, outputs, rtol=0.01, atol=0.01, equal_nan=True):
+        raise _refusal(name, "the model returns other outputs after saving and loading")
 
 
 def load_function(setting: str, name: str) -> Any:
-    """Import ``module:function``. SettingsError: the module cannot be imported, or has no such name."""
+    """Import ``module:function``. SettingsError: the module cannot be imported or lacks the name."""
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)
-    # User code may raise anything.
+    # User code may raise any exception.
     except Exception as error:
-        raise _refusal(name, f"importing it raised {_in_brief(error)}", setting) from error
+        raise _refusal(name, f"importing it raised {_summarize(error)}", setting) from error
 
 
 def _call(setting: str, name: str, function: Callable, *arguments: Any) -> Any:
-    """The result of a function. SettingsError: it raised an error."""
+    """Call a function of user code. SettingsError: it raised an exception."""
     try:
         return function(*arguments)
     except SettingsError:
         raise
     except Exception as error:
-        given = [_shown(argument) for argument in arguments]
+        values = [_describe(argument) for argument in arguments]
         called = getattr(function, "__name__", name)
-        raise _refusal(name, f"{called}({', '.join(given)}) raised {_in_brief(error)}", setting) from error
+        raise _refusal(name, f"{called}({', '.join(values)}) raised {_summarize(error)}", setting) from error
 
 
 def _refusal(name: str, problem: str, setting: str = "model") -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {_signature(setting)}, got {name!r}: {problem}.")
+    return SettingsError(f"[Train] {setting}: expected {_signature(setting)}, got {name!r}. Problem: {problem}.")
 
 
 @message
@@ -199,18 +199,18 @@ def _signature(setting: str) -> str:
 
 
 @message
-def _shown(argument: object) -> str:
+def _describe(argument: object) -> str:
     return f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
 
 
 @message
-def _in_brief(error: Exception) -> str:
-    """An error in one line, with the last place in user code that it passed."""
-    ours, files = Path(__file__).resolve().parents[1], traceback.extract_tb(error.__traceback__)
-    places = [
+def _summarize(error: Exception) -> str:
+    """Summarize an exception in one line, with the innermost line of user code."""
+    project, frames = Path(__file__).resolve().parents[1], traceback.extract_tb(error.__traceback__)
+    user_lines = [
         f"{frame.filename}, line {frame.lineno}"
-        for frame, path in ((frame, Path(frame.filename)) for frame in files)
-        if path.is_file() and is_local(path) and not path.resolve().is_relative_to(ours)
+        for frame, path in ((frame, Path(frame.filename)) for frame in frames)
+        if path.is_file() and is_local(path) and not path.resolve().is_relative_to(project)
     ]
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:400].rstrip('.')}"
-    return f"{text} ({places[-1]})" if places else text
+    return f"{text} ({user_lines[-1]})" if user_lines else text

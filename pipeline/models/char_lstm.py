@@ -1,7 +1,7 @@
-"""LSTMs for text, which predict each next token from those before it. They give logits.
+"""LSTMs for text. They predict the logits of each next token.
 
-Built with a ``batch_size`` they take one token at a time and keep their state, with the same variable names. The
-pipeline writes text with that form (problems/next_token/evaluation.py).
+With a ``batch_size``, they are stateful and can take one token at a time. Variable names stay the same. The pipeline
+generates text with this form (problems/next_token/evaluation.py).
 """
 
 import keras
@@ -11,23 +11,23 @@ from pipeline.models.model import gives_logits
 
 @gives_logits
 def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
-    """One layer of 256 units: on two cores five times the characters per second of 2 × 512.
+    """Build an LSTM of one layer with 256 units. On two cores it is five times as fast as two layers of 512.
 
     The embedding starts with a standard deviation of 1. With Keras's default, uniform up to 0.05, the test loss after
-    120 steps of 128 sequences was 2.450 nats instead of 2.076. Dropout keeps it from memorizing a million characters.
+    120 steps of 128 sequences was 2.450 nats instead of 2.076. Dropout prevents memorizing a million characters.
     """
     return _lstm("char_lstm", input_shape, num_labels, batch_size, units=(256,), dropout=0.2)
 
 
 @gives_logits
 def char_lstm_large(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
-    """One layer of 512 units with half of its outputs dropped: a lower loss for 3.5 times the operations."""
+    """Build an LSTM of one layer with 512 units and dropout of 0.5, for a lower loss at 3.5 times the operations."""
     return _lstm("char_lstm_large", input_shape, num_labels, batch_size, units=(512,), dropout=0.5)
 
 
 @gives_logits
 def shakespeare_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
-    """As published in tensorflow/tpu's notebook of Shakespeare's plays: embedding of 512, two layers of 512."""
+    """Build the LSTM of tensorflow/tpu's notebook on Shakespeare, with an embedding of 512 and two layers of 512."""
     return _lstm(
         "shakespeare_lstm", input_shape, num_labels, batch_size, units=(512, 512), embedding=512, spread="uniform"
     )
@@ -51,11 +51,11 @@ def _lstm(
             keras.Input(input_shape, batch_size=batch_size, dtype="uint8"),
             layers.Embedding(num_labels, embedding, initializer, name="embedding"),
             *(
-                layers.LSTM(size, return_sequences=True, stateful=batch_size is not None, name=f"lstm_{place}")
-                for place, size in enumerate(units, start=1)
+                layers.LSTM(size, return_sequences=True, stateful=batch_size is not None, name=f"lstm_{number}")
+                for number, size in enumerate(units, start=1)
             ),
             *([layers.Dropout(dropout, name="dropout")] if dropout else []),
-            # Logits in float32, because bfloat16 has three digits.
+            # The three digits of bfloat16 are too few for the loss.
             layers.Dense(num_labels, dtype="float32", name="logits"),
         ],
         name=name,

@@ -1,7 +1,7 @@
 """Faster CPU kernels for Keras layers in training: GELU, convolution, batch normalization, 2×2 max pooling.
 
-The layers keep their class and configuration, so saved and cloned models contain nothing of this. Evaluation and the
-count of operations use Keras's own operations (``as_keras``). docs/LOG.md has the timings.
+Layers keep their class and configuration, so saved and cloned models are unaffected. Evaluation and the count of
+operations use Keras's operations (``without_fast_kernels``). docs/LOG.md has the timings.
 """
 
 import contextlib
@@ -12,44 +12,44 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Global for all threads: TensorFlow traces a step on several replicas in threads of its own.
-_is_as_keras = False
+# Global for all threads, because TensorFlow traces the replicas of a step in separate threads.
+_is_disabled = False
 
-# Products of matrices are faster from this many channels per pixel of a side.
+# Matrix products are faster if a layer has at least this number of channels per pixel of a side.
 _CHANNELS_PER_PIXEL = 32
 _LARGEST_KERNEL = 3
 _DTYPES = ("float32", "bfloat16")
-# Number of each pixel of a 2×2 block, in the layout (batch, height // 2, 2, width // 2, 2, channels).
-_PLACES = np.array([[0, 1], [2, 3]])[None, None, :, None, :, None]
+# Numbers of the pixels in a 2×2 block, in the layout (batch, height // 2, 2, width // 2, 2, channels).
+_PIXEL_NUMBERS = np.array([[0, 1], [2, 3]])[None, None, :, None, :, None]
 
 
-def quicken(model: keras.Model) -> None:
-    """Replace the computation of the model's layers, or their gradients, by faster CPU kernels where one fits."""
+def use_fast_kernels(model: keras.Model) -> None:
+    """Replace computations and gradients of the model's layers by faster CPU kernels if they fit."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
-            quicken(layer)
+            use_fast_kernels(layer)
         method, kernel = _KERNELS.get(type(layer), ("", None))
-        if kernel and (quick := kernel(layer)):
-            setattr(layer, method, _unless_as_keras(getattr(layer, method), quick))
+        if kernel and (fast := kernel(layer)):
+            setattr(layer, method, _unless_disabled(getattr(layer, method), fast))
 
 
 @contextlib.contextmanager
-def as_keras() -> Iterator[None]:
-    """Use Keras's own operations for everything that is traced inside."""
-    global _is_as_keras
-    before, _is_as_keras = _is_as_keras, True
+def without_fast_kernels() -> Iterator[None]:
+    """Context in which traced functions use Keras's operations."""
+    global _is_disabled
+    was_disabled, _is_disabled = _is_disabled, True
     try:
         yield
     finally:
-        _is_as_keras = before
+        _is_disabled = was_disabled
 
 
-def _unless_as_keras(plain: Callable, quick: Callable) -> Callable:
-    return lambda *args, **kwargs: (plain if _is_as_keras else quick)(*args, **kwargs)
+def _unless_disabled(plain: Callable, fast: Callable) -> Callable:
+    return lambda *args, **kwargs: (plain if _is_disabled else fast)(*args, **kwargs)
 
 
 def _gelu_call(layer: keras.layers.Activation) -> Callable | None:
-    """One XLA loop in float32, rounded once. TensorFlow passes over the images a dozen times, rounding each time."""
+    """GELU in one XLA loop in float32, rounded once. TensorFlow makes a dozen passes and rounds each time."""
     return _gelu if layer.activation is keras.activations.gelu and layer.compute_dtype in _DTYPES else None
 
 
@@ -66,7 +66,7 @@ def _gelu_value(inputs: tf.Tensor) -> tf.Tensor:
 
 @tf.function(jit_compile=True, autograph=False)
 def _gelu_gradient(inputs: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Φ(x) + x φ(x), times the gradient of the outputs."""
+    """Gradient of the inputs, (Φ(x) + x φ(x)) times the gradient of the outputs."""
     exact = tf.cast(inputs, tf.float32)
     density = tf.exp(exact * exact / -2) / math.sqrt(2 * math.pi)
     slope = _normal_cdf(exact) + exact * density
@@ -74,12 +74,12 @@ def _gelu_gradient(inputs: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
 
 
 def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
-    # erfc, because 1 + erf loses all digits far below zero.
+    # Far below zero, 1 + erf would lose all digits.
     return tf.math.erfc(x / -math.sqrt(2)) / 2
 
 
 def _convolution_op(layer: keras.layers.Conv2D) -> Callable | None:
-    """Other gradients for odd kernel sides and stride 1, padded to the same size."""
+    """Convolution with faster gradients, for odd kernel sides, stride 1 and padding "same"."""
     is_plain = {*layer.strides, *layer.dilation_rate, layer.groups} == {1}
     is_same = (layer.padding, layer.data_format) == ("same", "channels_last")
     if not (is_plain and is_same and all(side % 2 for side in layer.kernel_size) and layer.compute_dtype in _DTYPES):
@@ -93,7 +93,7 @@ def _convolution_op(layer: keras.layers.Conv2D) -> Callable | None:
 
         return plain(images, kernel), gradients
 
-    # With a variable, TensorFlow would require a separate gradient for it.
+    # TensorFlow would require a separate gradient for a variable.
     return lambda images, kernel: convolved(images, tf.convert_to_tensor(kernel))
 
 
@@ -103,57 +103,56 @@ def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> t
         return tf.raw_ops.Conv2DBackpropInput(
             input_sizes=tf.shape(images), filter=kernel, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
         )
-    # A convolution with the turned kernel. Without oneDNN, TensorFlow's kernel takes up to seven times as long.
-    turned = tf.transpose(tf.reverse(kernel, [0, 1]), [0, 1, 3, 2])
-    return tf.nn.conv2d(of_outputs, turned, 1, "SAME")
+    # A convolution with the flipped kernel. Without oneDNN, TensorFlow's kernel takes up to seven times as long.
+    flipped = tf.transpose(tf.reverse(kernel, [0, 1]), [0, 1, 3, 2])
+    return tf.nn.conv2d(of_outputs, flipped, 1, "SAME")
 
 
 def _of_kernel(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
-    if images.dtype == tf.float32 or not _goes_by_products(images.shape[1:3], kernel.shape):
+    if images.dtype == tf.float32 or not _uses_products(images.shape[1:3], kernel.shape):
         return tf.raw_ops.Conv2DBackpropFilter(
             input=images, filter_sizes=kernel.shape, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
         )
-    # Products of the images with the shifted gradient, one for each place of the kernel. With few pixels and many
-    # channels, TensorFlow's kernel takes up to three times as long. Without this dependency, TensorFlow would copy
-    # the images early and hold the copies in memory.
+    # A matrix product per kernel position. With few pixels and many channels, TensorFlow's kernel takes up to three
+    # times as long. Without this dependency, TensorFlow would copy the images early and use more memory.
     with tf.control_dependencies([of_outputs]):
-        # Rows first, because a slice of the first axis needs no copy.
+        # A slice of the leading axis needs no copy.
         images, of_outputs = (tf.transpose(each, [1, 0, 2, 3]) for each in (images, of_outputs))
     products = {}
     for column in range(kernel.shape[1]):
         of_image, of_output = _overlap(images.shape[2], column - kernel.shape[1] // 2)
         shifted = images[:, :, of_image], of_outputs[:, :, of_output]
         for row in range(kernel.shape[0]):
-            parts = zip(shifted, _overlap(images.shape[0], row - kernel.shape[0] // 2), strict=True)
-            left, right = (tf.reshape(each[kept], [-1, each.shape[-1]]) for each, kept in parts)
-            products[row, column] = tf.matmul(left, right, transpose_a=True)
-    return tf.reshape(tf.stack([products[place] for place in sorted(products)]), kernel.shape)
+            pairs = zip(shifted, _overlap(images.shape[0], row - kernel.shape[0] // 2), strict=True)
+            lhs, rhs = (tf.reshape(each[rows], [-1, each.shape[-1]]) for each, rows in pairs)
+            products[row, column] = tf.matmul(lhs, rhs, transpose_a=True)
+    return tf.reshape(tf.stack([products[position] for position in sorted(products)]), kernel.shape)
 
 
-def _goes_by_products(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
+def _uses_products(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
     if None in sides:
         return False
-    # Up to 3×3 kernels, which need few products; measured (docs/LOG.md).
-    is_quicker = max(kernel[:2]) <= _LARGEST_KERNEL and min(kernel[2:]) >= _CHANNELS_PER_PIXEL * max(sides)
-    # Where some kernel places lie on no pixel, oneDNN in TensorFlow 2.21 returns uninitialized memory.
-    return is_quicker or any(length // 2 >= side for length, side in zip(kernel[:2], sides, strict=True))
+    # Larger kernels need more products, and benchmarks found them slower (docs/LOG.md).
+    is_faster = max(kernel[:2]) <= _LARGEST_KERNEL and min(kernel[2:]) >= _CHANNELS_PER_PIXEL * max(sides)
+    # If a kernel position covers no pixel, oneDNN in TensorFlow 2.21 returns uninitialized memory.
+    return is_faster or any(length // 2 >= side for length, side in zip(kernel[:2], sides, strict=True))
 
 
 def _overlap(side: int, offset: int) -> tuple[slice, slice]:
-    """Slices of images and outputs, where the output at i uses the pixel at i + offset."""
-    left_out = min(abs(offset), side)
-    first, last = slice(0, side - left_out), slice(left_out, side)
-    return (last, first) if offset >= 0 else (first, last)
+    """Slices of images and outputs, such that the output at i uses the pixel at i + offset."""
+    num_omitted = min(abs(offset), side)
+    start, end = slice(0, side - num_omitted), slice(num_omitted, side)
+    return (end, start) if offset >= 0 else (start, end)
 
 
 def _normalization_call(layer: keras.layers.BatchNormalization) -> Callable | None:
-    """TensorFlow's fused kernel, which passes over the images once. Results differ by rounding."""
+    """TensorFlow's fused kernel, which reads the images once. Results differ by rounding."""
     if layer.renorm or layer.synchronized or layer.variable_dtype != "float32" or layer.compute_dtype not in _DTYPES:
         return None
     plain = layer.call
 
     def call(inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
-        # Integers are left to Keras.
+        # The kernel does not support integers.
         is_of_images = inputs.shape.rank == 4 and layer.axis in (-1, 3) and inputs.dtype == layer.compute_dtype
         if training is True and layer.trainable and mask is None and is_of_images:
             return _normalized(layer, inputs)
@@ -163,28 +162,28 @@ def _normalization_call(layer: keras.layers.BatchNormalization) -> Callable | No
 
 
 def _normalized(layer: keras.layers.BatchNormalization, images: tf.Tensor) -> tf.Tensor:
-    """Images (batch, height, width, channels), normalized. Updates the layer's running statistics."""
+    """Normalize images (batch, height, width, channels) and update the layer's running statistics."""
     channels = layer.moving_mean.shape[0]
     factor = tf.cast(layer.gamma, tf.float32) if layer.scale else tf.ones(channels)
     shift = tf.cast(layer.beta, tf.float32) if layer.center else tf.zeros(channels)
     images, mean, variance = tf.compat.v1.nn.fused_batch_norm(images, factor, shift, epsilon=layer.epsilon)
-    # The kernel divides by n - 1, Keras by n.
-    places = tf.cast(tf.size(images) // channels, tf.float32)
-    variance *= (places - 1) / places
-    for running, found in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
-        running.assign(running * layer.momentum + found * (1 - layer.momentum))
+    # The kernel's variance divides by n - 1, and Keras's by n.
+    count = tf.cast(tf.size(images) // channels, tf.float32)
+    variance *= (count - 1) / count
+    for running, value in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
+        running.assign(running * layer.momentum + value * (1 - layer.momentum))
     return images
 
 
 def _pooling_call(layer: keras.layers.MaxPooling2D) -> Callable | None:
-    """One XLA loop of comparisons. Without oneDNN, TensorFlow's kernel takes six times as long."""
+    """2×2 pooling with a gradient in one XLA loop. Without oneDNN, TensorFlow's kernel takes six times as long."""
     is_of_fours = (2, 2) == tuple(layer.pool_size) == tuple(layer.strides) and layer.data_format == "channels_last"
-    if _has_one_dnn() or not is_of_fours:
+    if _has_onednn() or not is_of_fours:
         return None
     plain, padding = layer.call, layer.padding
 
     def call(inputs: tf.Tensor) -> tf.Tensor:
-        # With an odd side, the last pixels are dropped or pooled alone.
+        # With an odd side and padding "same", the last pixels are pooled alone.
         if None in inputs.shape[1:] or (padding == "same" and any(side % 2 for side in inputs.shape[1:3])):
             return plain(inputs)
         return _pooled(inputs)
@@ -192,8 +191,8 @@ def _pooling_call(layer: keras.layers.MaxPooling2D) -> Callable | None:
     return call
 
 
-def _has_one_dnn() -> bool:
-    """Whether TensorFlow uses oneDNN. It does by default on processors with AVX512_VNNI or newer."""
+def _has_onednn() -> bool:
+    """Whether TensorFlow uses oneDNN, by default on processors with AVX512_VNNI or newer."""
     # TensorFlow has no public function for this.
     from tensorflow.python.util import _pywrap_util_port
 
@@ -208,22 +207,22 @@ def _pooled(images: tf.Tensor) -> tuple[tf.Tensor, object]:
 
 @tf.function(jit_compile=True, autograph=False)
 def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """The gradient (batch, height // 2, width // 2, channels) goes to the first largest of each four pixels."""
+    """Assign each gradient (batch, height // 2, width // 2, channels) to the first largest of four pixels."""
     sides, channels = images.shape[1:3], images.shape[3]
     height, width = (side // 2 for side in sides)
-    # Sliced and padded inside the compiled function: TensorFlow's gradient of a slice is slower than all of this.
+    # Slicing outside this compiled function would be slower than all of it.
     fours = tf.reshape(images[:, : 2 * height, : 2 * width], [-1, height, 2, width, 2, channels])
     largest, gradient = (each[:, :, None, :, None] for each in (largest, gradient))
-    is_largest, first = fours == largest, tf.constant(_PLACES.size)
-    for place in reversed(range(_PLACES.size)):
-        row, column = divmod(place, 2)
-        first = tf.where(is_largest[:, :, row : row + 1, :, column : column + 1], place, first)
-    spread = tf.where(first == _PLACES, gradient, tf.zeros((), gradient.dtype))
+    is_largest, first = fours == largest, tf.constant(_PIXEL_NUMBERS.size)
+    for number in reversed(range(_PIXEL_NUMBERS.size)):
+        row, column = divmod(number, 2)
+        first = tf.where(is_largest[:, :, row : row + 1, :, column : column + 1], number, first)
+    spread = tf.where(first == _PIXEL_NUMBERS, gradient, tf.zeros((), gradient.dtype))
     spread = tf.reshape(spread, [-1, 2 * height, 2 * width, channels])
     return tf.pad(spread, [[0, 0], [0, sides[0] % 2], [0, sides[1] % 2], [0, 0]])
 
 
-# Class of a layer → the method that is replaced, and what makes its replacement for a layer that it fits.
+# Class of a layer → method to replace, and function that returns the replacement, or None if it does not fit.
 _KERNELS: dict[type, tuple[str, Callable]] = {
     keras.layers.Activation: ("call", _gelu_call),
     keras.layers.Conv2D: ("convolution_op", _convolution_op),

@@ -1,7 +1,7 @@
-"""Muon, also for the kernels of convolutions (Jordan et al. 2024).
+"""Muon optimizer, also for convolution kernels (Jordan et al. 2024).
 
-The update of a matrix is its momentum with all singular values brought near 1 by a few Newton–Schulz iterations. A
-convolution's kernel is a matrix (height · width · inputs, filters). keras.optimizers.Muon gives such kernels to AdamW.
+The update of a matrix is its momentum after a few Newton–Schulz iterations, which bring all singular values near 1. A
+convolution kernel counts as a matrix (height · width · inputs, filters). ``keras.optimizers.Muon`` uses AdamW for it.
 """
 
 import re
@@ -12,29 +12,29 @@ import keras
 
 from pipeline.models.model import named_layers
 
-# Coefficients of a·x + b·x³ + c·x⁵ on singular values. Five iterations bring those above 0.001 to 0.7 … 1.2.
+# Coefficients of a·x + b·x³ + c·x⁵ on singular values. Five iterations map values above 0.001 to 0.7 … 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _TINY = 1e-7
 
 
 def orthogonal(matrix: keras.KerasTensor, iterations: int) -> keras.KerasTensor:
-    """The matrix with its singular values brought near 1; float32 of the same shape (rows, columns)."""
+    """Bring the singular values of a float32 matrix (rows, columns) near 1. The shape stays the same."""
     is_tall = matrix.shape[0] > matrix.shape[1]
-    # The smaller one of the two products of a matrix with itself.
-    found = keras.ops.transpose(matrix) if is_tall else matrix
-    found = found / (keras.ops.norm(found) + _TINY)
+    # Transposing a tall matrix makes its square smaller.
+    wide = keras.ops.transpose(matrix) if is_tall else matrix
+    wide = wide / (keras.ops.norm(wide) + _TINY)
     for _ in range(iterations):
-        square = keras.ops.matmul(found, keras.ops.transpose(found))
-        found = _A * found + keras.ops.matmul(_B * square + _C * keras.ops.matmul(square, square), found)
-    return keras.ops.transpose(found) if is_tall else found
+        square = keras.ops.matmul(wide, keras.ops.transpose(wide))
+        wide = _A * wide + keras.ops.matmul(_B * square + _C * keras.ops.matmul(square, square), wide)
+    return keras.ops.transpose(wide) if is_tall else wide
 
 
 @keras.saving.register_keras_serializable(package="tensorcraft")
 class KernelMuon(keras.optimizers.Optimizer):
-    """Muon for variables of two and more dimensions, SGD with Nesterov's momentum for all others.
+    """Muon for variables of two or more dimensions, SGD with Nesterov momentum for all others.
 
-    Before an update, a matrix is scaled to columns of norm 1, because only its direction counts in front of a
-    normalization. Exclude layers that no normalization follows, such as the last.
+    Before an update, a matrix is scaled to a norm of 1 per column. Only its direction matters if a normalization
+    follows. Exclude layers without a normalization, such as the last layer.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class KernelMuon(keras.optimizers.Optimizer):
         name: str = "kernel_muon",
         **options: object,
     ) -> None:
-        """``sgd_ratio``: SGD's learning rate divided by Muon's. ``options``: those of every Keras optimizer.
+        """Create the optimizer. ``sgd_ratio`` is SGD's learning rate divided by Muon's.
 
-        ``exclude``: regular expressions of the paths of variables that SGD updates whatever their shape. ``rates``:
-        regular expression of a path → factor on the learning rate, not on weight decay. The first match counts.
+        SGD also updates variables whose path matches a regular expression of ``exclude``. ``rates`` maps regular
+        expressions of paths to factors on the learning rate, not on weight decay. The first match counts.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
@@ -61,7 +61,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         self.rates = dict(rates)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Make a momentum for each variable."""
+        """Create a momentum for each variable."""
         if self.built:
             return
         super().build(variables)
@@ -76,21 +76,21 @@ class KernelMuon(keras.optimizers.Optimizer):
         return next((factor for pattern, factor in self.rates.items() if re.search(pattern, path)), 1.0)
 
     def exclude_from_muon(self, variables: Sequence[keras.Variable]) -> None:
-        """Let SGD update these too. Call it before the optimizer is built."""
+        """Let SGD update these variables too. Call this before the optimizer is built."""
         self.exclude += tuple(f"^{re.escape(variable.path)}$" for variable in variables)
 
     def update_step(
         self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
     ) -> None:
         """Update one variable."""
-        # By index, because the backend's variable has no path.
-        place = self._get_variable_index(variable)
-        rate = keras.ops.cast(learning_rate * self.factors[place], variable.dtype)
+        # The backend's variable has no path, so its index identifies it.
+        index = self._get_variable_index(variable)
+        rate = keras.ops.cast(learning_rate * self.factors[index], variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
-        is_matrix = self.are_matrices[place]
+        is_matrix = self.are_matrices[index]
         share = self.momentum if is_matrix else self.sgd_momentum
-        momentum = self.momenta[place] * share + gradient
-        self.assign(self.momenta[place], momentum)
+        momentum = self.momenta[index] * share + gradient
+        self.assign(self.momenta[index], momentum)
         ahead = gradient + momentum * share
         if not is_matrix:
             self.assign_sub(variable, rate * self.sgd_ratio * ahead)
@@ -101,13 +101,13 @@ class KernelMuon(keras.optimizers.Optimizer):
         self.assign(variable, variable * scale - rate * keras.ops.reshape(update, variable.shape))
 
     def get_config(self) -> dict:
-        """The constructor's arguments."""
+        """Arguments of the constructor."""
         names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum", "exclude", "rates")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def last_matrices(model: keras.Model) -> list[keras.Variable]:
-    """Matrices of the last layer that has any, also inside a nested model."""
+    """Matrices of the last layer with a matrix, also inside a nested model."""
     layers = [layer for _, layer in named_layers(model)]
-    found = ([weight for weight in layer.weights if len(weight.shape) > 1] for layer in reversed(layers))
-    return next(filter(None, found), [])
+    matrices = ([weight for weight in layer.weights if len(weight.shape) > 1] for layer in reversed(layers))
+    return next(filter(None, matrices), [])

@@ -1,4 +1,4 @@
-"""Models for images as other tutorials published them."""
+"""Image models as other tutorials published them."""
 
 import keras
 
@@ -7,11 +7,11 @@ from pipeline.models.model import gives_logits, image_model
 
 @gives_logits
 def mnist_dense(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """The dense MNIST model: 512 hidden units and dropout. It gives logits. 407,050 weights for MNIST."""
+    """Build the dense MNIST model with 512 hidden units and dropout. It has 407,050 weights and returns logits."""
     layers = keras.layers
     stack = [
-        # The published scale is unknown. MNIST has mean 33 and deviation 79. With pixels from 0 to 1, five epochs of
-        # adam with batches of 1,024 end 0.7 points lower, at 96.7%.
+        # The published scale is unknown, and MNIST has mean 33 and deviation 79. With pixels from 0 to 1, the accuracy
+        # after five epochs of adam with batches of 1,024 is 0.7 points lower, at 96.7%.
         layers.Rescaling(1 / 64, offset=-0.5, name="rescale"),
         layers.Flatten(name="flatten"),
         layers.Dense(512, activation="relu", name="hidden"),
@@ -21,7 +21,7 @@ def mnist_dense(image_shape: tuple[int, int, int], num_labels: int) -> keras.Mod
 
 
 def mnist_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """The MNIST CNN: two 2×2 convolutions and one hidden layer. 412,778 weights for MNIST."""
+    """Build the MNIST CNN with two 2×2 convolutions and a hidden layer. It has 412,778 weights for MNIST."""
     layers = keras.layers
     stack = [
         layers.Rescaling(1 / 255, name="rescale"),
@@ -39,15 +39,15 @@ def mnist_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model
 
 
 def fashion_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """The Fashion-MNIST CNN of tensorflow/tpu, fashion_mnist.ipynb: 1,619,470 weights for Fashion-MNIST."""
+    """Build the Fashion-MNIST CNN of tensorflow/tpu, fashion_mnist.ipynb. It has 1,619,470 weights for this dataset."""
     layers = keras.layers
     stack = [layers.Rescaling(1 / 255, name="rescale")]
-    for place, filters in enumerate((64, 128, 256), start=1):
+    for number, filters in enumerate((64, 128, 256), start=1):
         stack += [
-            layers.BatchNormalization(name=f"norm_{place}"),
-            layers.Conv2D(filters, 5, padding="same", activation="elu", name=f"conv_{place}"),
-            layers.MaxPooling2D(2, name=f"pool_{place}"),
-            layers.Dropout(0.25, name=f"dropout_{place}"),
+            layers.BatchNormalization(name=f"norm_{number}"),
+            layers.Conv2D(filters, 5, padding="same", activation="elu", name=f"conv_{number}"),
+            layers.MaxPooling2D(2, name=f"pool_{number}"),
+            layers.Dropout(0.25, name=f"dropout_{number}"),
         ]
     stack += [
         layers.Flatten(name="flatten"),
@@ -58,17 +58,17 @@ def fashion_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Mod
 
 
 def flowers_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """The flowers convnet of Google's "Fast and lean data science", for photographs of 192×192 pixels.
+    """Build the flowers convnet of Google's "Fast and lean data science", for photographs of 192×192 pixels.
 
-    Seven convolutions and the average over all places: 293,233 weights for five labels.
+    It has seven convolutions and a global average, with 293,233 weights for five labels.
     """
     layers = keras.layers
     stack = [layers.Rescaling(1 / 255, name="rescale")]
-    for place, filters in enumerate((16, 30, 60, 90, 110, 130, 40), start=1):
-        kernel = 1 if place == 7 else 3
-        stack.append(layers.Conv2D(filters, kernel, padding="same", activation="relu", name=f"conv_{place}"))
-        if 2 <= place <= 5:
-            # One place is left of 12 and fewer pixels a side.
-            stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{place}"))
+    for number, filters in enumerate((16, 30, 60, 90, 110, 130, 40), start=1):
+        kernel = 1 if number == 7 else 3
+        stack.append(layers.Conv2D(filters, kernel, padding="same", activation="relu", name=f"conv_{number}"))
+        if 2 <= number <= 5:
+            # Images of at most 12 × 12 pixels shrink to one position, which padding keeps.
+            stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{number}"))
     stack.append(layers.GlobalAveragePooling2D(name="average"))
     return image_model("flowers_convnet", image_shape, stack, num_labels)

@@ -1,4 +1,4 @@
-"""A convnet for photographs of 96 to 192 pixels."""
+"""Convnet for photographs of 96 to 192 pixels."""
 
 import keras
 
@@ -10,17 +10,17 @@ _WIDTH = 24
 
 
 def small_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """For photographs of 96 to 192 pixels: two convolutions of stride 2, then two stages of two with a pooling between.
+    """Build a convnet of two convolutions with stride 2 and two stages of convolution, pooling and convolution.
 
-    82 million multiplications for an image of 96 pixels a side, half as many as with the poolings last. The average
-    takes any image size with the same weights. A hidden layer over all places would have four times as many.
+    An image of 96 × 96 pixels takes 82 million multiplications, half as many as with pooling at the end of each stage.
+    The global average accepts any image size. A hidden layer instead would have four times as many weights.
     """
     layers = keras.layers
     stack = [rescaled(), convolution(_WIDTH, "1", kernel=5, strides=2), *normalized("1")]
     stack += [convolution(2 * _WIDTH, "2", strides=2), *normalized("2")]
     for stage, filters in (("3", 4 * _WIDTH), ("4", 8 * _WIDTH)):
         stack += [convolution(filters, f"{stage}a"), *normalized(f"{stage}a")]
-        # One place is left of small images.
+        # Small images shrink to one position, which padding keeps.
         stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{stage}"))
         stack += [convolution(filters, f"{stage}b"), *normalized(f"{stage}b")]
     stack += [layers.GlobalAveragePooling2D(name="average"), layers.Dropout(0.2, name="dropout")]

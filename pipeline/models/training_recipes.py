@@ -1,4 +1,4 @@
-"""Recipes: optimizer, learning rate schedule and label smoothing by their names in the settings."""
+"""Training recipes: optimizer, learning rate schedule and label smoothing."""
 
 import math
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from pipeline.models.muon import KernelMuon
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained.
+    """Training recipe.
 
     Attributes:
-        optimizer: (number of updates, factor on the learning rate) → optimizer.
-        label_smoothing: share of each label that is spread over all labels (Szegedy et al. 2016).
-        learning_rate: peak rate at a factor of 1. None: the optimizer's constant rate.
-        reference_batch_size: global batch size that the rates were chosen for.
-        decays_vectors: whether weight decay includes biases and the scales of normalizations.
+        optimizer: Function of the number of updates and a factor on the learning rate. It returns an optimizer.
+        label_smoothing: Share of each label to spread over all labels (Szegedy et al. 2016).
+        learning_rate: Peak rate for a factor of 1. None means the optimizer's constant rate.
+        reference_batch_size: Global batch size for which the rates were chosen.
+        decays_vectors: Whether weight decay includes biases and the scales of normalization layers.
     """
 
     optimizer: Callable[[int, float], keras.optimizers.Optimizer]
@@ -39,18 +39,18 @@ def make_optimizer(
     learning_rate: float | None = None,
     weight_decay: float | None = None,
 ) -> keras.optimizers.Optimizer:
-    """The recipe's optimizer for ``total_steps`` updates. ``learning_rate`` and ``weight_decay`` replace its own.
+    """Build the recipe's optimizer for ``total_steps`` updates. ``learning_rate`` and ``weight_decay`` override it.
 
-    ``scale_learning_rate``: "linear" multiplies the rate by the global batch over the recipe's own (Goyal et al. 2017),
-    "sqrt" by its square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it.
+    ``scale_learning_rate`` "linear" multiplies the rate by the ratio of the batch size to the reference (Goyal et al.
+    2017). "sqrt" multiplies it by the root of this ratio (Krizhevsky 2014, for LAMB You et al. 2020).
 
     Raises:
-        SettingsError: another learning rate is set, and the recipe does not state its own.
+        SettingsError: ``learning_rate`` overrides a schedule, and the recipe does not state its peak.
     """
     ratio = global_batch_size / training_recipe.reference_batch_size
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
     if learning_rate is not None:
-        # Scaled, so that the schedule keeps its form.
+        # Scaling keeps the form of the schedule.
         scale = (
             scale
             * learning_rate
@@ -58,7 +58,7 @@ def make_optimizer(
         )
     optimizer = training_recipe.optimizer(total_steps, scale)
     if weight_decay is not None:
-        # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
+        # Every Keras optimizer supports weight decay, decoupled from the gradient (Loshchilov and Hutter 2019).
         optimizer.weight_decay = weight_decay or None
     return optimizer
 
@@ -66,36 +66,36 @@ def make_optimizer(
 def _constant_rate(optimizer: keras.optimizers.Optimizer) -> float:
     if isinstance(optimizer.get_config()["learning_rate"], dict):
         raise SettingsError(
-            "[Train] learning_rate: expected a recipe that says its own, which this one is scaled by; its learning "
-            "rate follows a schedule. Say the highest: Recipe(…, learning_rate=…)."
+            "[Train] learning_rate: cannot override the schedule of this training recipe, because its peak is unknown. "
+            "Pass the peak as Recipe(…, learning_rate=…)."
         )
     return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
 
 class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that rises linearly from zero to its peak and falls linearly back to zero."""
+    """Learning rate that rises linearly from zero to its peak and falls linearly to zero."""
 
     def __init__(self, peak: float, total_steps: int, *, warm_up: float) -> None:
-        """``warm_up``: share of ``total_steps`` before the peak, more than 0 and less than 1."""
+        """Create a schedule. ``warm_up``, between 0 and 1, is the share of ``total_steps`` before the peak."""
         self.peak, self.total_steps, self.warm_up = peak, total_steps, warm_up
 
     def __call__(self, step: keras.KerasTensor) -> keras.KerasTensor:
-        """The learning rate of the ``step``-th update, counted from 0."""
-        # The n-th update uses the rate at its end, so the first one has a rate above zero.
+        """Learning rate of the update ``step``, from 0."""
+        # Each update uses the rate at its end, so the rate of update 0 is above zero.
         progress = (keras.ops.cast(step, "float32") + 1.0) / (self.total_steps + 1.0)
         return self.peak * keras.ops.minimum(progress / self.warm_up, self.falling(progress))
 
     def falling(self, progress: keras.KerasTensor) -> keras.KerasTensor:
-        """The factor on the peak after the warm-up, for a progress from 0 to 1."""
+        """Factor on the peak after the warm-up, for a progress from 0 to 1."""
         return (1.0 - progress) / (1.0 - self.warm_up)
 
     def get_config(self) -> dict:
-        """The constructor's arguments."""
+        """Arguments of the constructor."""
         return {"peak": self.peak, "total_steps": self.total_steps, "warm_up": self.warm_up}
 
 
 class WarmUpCosineDecay(WarmUpLinearDecay):
-    """A learning rate that rises linearly from zero to its peak and falls to zero by a half cosine."""
+    """Learning rate that rises linearly from zero to its peak and falls to zero along a half cosine."""
 
     def falling(self, progress: keras.KerasTensor) -> keras.KerasTensor:
         """See WarmUpLinearDecay."""
@@ -104,38 +104,38 @@ class WarmUpCosineDecay(WarmUpLinearDecay):
 
 
 def _recipe(peak: float, make: Callable[[float, int], keras.optimizers.Optimizer], **options: Any) -> Recipe:
-    """A recipe by a function of the peak rate and the number of updates."""
+    """Training recipe from a function of the peak rate and the number of updates."""
     return Recipe(lambda steps, scale: make(peak * scale, steps), learning_rate=peak, **options)
 
 
 def _muon(rate: float, steps: int) -> KernelMuon:
-    """Muon for matrices but the last, Nesterov's SGD for all else; the rate falls linearly to zero."""
-    # As in airbench94_muon, whose loss is the sum over a batch of 2,000. With the mean loss of Keras, SGD's rate is
-    # 2,000 times its 0.67 for the last layer, times 1 / 256 because the model scales its logits by 1 / 16.
+    """Muon for all matrices except the last, and SGD with Nesterov momentum for the rest. The rate falls linearly."""
+    # airbench94_muon sums its loss over a batch of 2,000. For Keras's mean loss, SGD's rate is 2,000 times the
+    # published 0.67, times 1 / 256 because the model scales its logits by 1 / 16.
     schedule = keras.optimizers.schedules.PolynomialDecay(rate, steps, end_learning_rate=0.0)
     return KernelMuon(
         schedule,
         sgd_ratio=5.2 / 0.24,
-        # Relative to Muon's rate and with SGD's momentum of 0.85, this is the published 4e-3 per step.
+        # Relative to Muon's rate, with a momentum of 0.85, this equals the published 4e-3 per step.
         weight_decay=0.11,
         exclude=(r"(^|/)embedding[^/]*/",),
-        # All biases at 0.053 · 2,000.
+        # The published rate of biases is 0.053 · 2,000.
         rates={r"/(bias|beta)$": 20.0},
     )
 
 
-# The tutorials train by these two.
+# The tutorials use these two training recipes.
 BASELINE = _recipe(1e-3, lambda rate, steps: keras.optimizers.RMSprop(rate))
 ADAM = _recipe(1e-3, lambda rate, steps: keras.optimizers.Adam(rate))
-# In a few thousand steps, a second moment over the last hundred (beta_2 0.99) follows the gradients (docs/LOG.md).
+# In a few thousand steps, beta_2 = 0.99 follows the gradients better than the default (docs/LOG.md).
 ONECYCLE = _recipe(
     5e-3,
     lambda rate, steps: keras.optimizers.Nadam(WarmUpLinearDecay(rate, steps, warm_up=0.2), beta_2=0.99),
     label_smoothing=0.1,
 )
-# For batches of thousands (You et al. 2020).
+# LAMB is meant for batches of thousands (You et al. 2020).
 LAMB = _recipe(1e-2, lambda rate, steps: keras.optimizers.Lamb(WarmUpLinearDecay(rate, steps, warm_up=0.2)))
-# For recurrent models. Gradients of long sequences exceed a norm of 1 at the beginning.
+# This recipe is for recurrent models. Early gradients of long sequences exceed a norm of 1.
 ADAM_COSINE = _recipe(
     4e-3,
     lambda rate, steps: keras.optimizers.Adam(

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import used_bytes
-from pipeline.models.build import build_network
+from pipeline.models.build import build_for_task
 from pipeline.models.model import LOGITS
 from pipeline.problems import problem_class, problem_of_records
 from pipeline.problems.problem import Problem, open_split
@@ -60,7 +60,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
     """
     manifest, shipped = read_manifest(records), load_trained(run, model=model)
     problem = problem_of_records(manifest)
-    network = build_network(problem.task(manifest), shipped.record.model, "float32")
+    network = build_for_task(problem.task(manifest), shipped.record.model, "float32")
     network.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     inputs = train.evaluation().unbatch().take(calibration_examples).map(lambda inputs, _: inputs)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
-from pipeline.models.build import build_network, find_adapter, find_recipe
+from pipeline.models.build import build_for_task, find_adapter, find_recipe
 from pipeline.models.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
 from pipeline.models.muon import KernelMuon, last_matrices
 from pipeline.models.training_recipes import Recipe, make_optimizer
@@ -61,9 +61,9 @@ def compiled_model(
         prepare(model)
         if placement.effective_device == "cpu" and not jit_compile:
             # This module needs TensorFlow, which a JAX environment may lack.
-            from pipeline.models.cpu_kernels import quicken
+            from pipeline.models.cpu_kernels import use_fast_kernels
 
-            quicken(model)
+            use_fast_kernels(model)
         model.compile(
             optimizer=_optimizer(model, training_recipe, settings, total_steps=steps * settings.epochs),
             loss=mixed_loss(loss) if labels_mixed else loss,
@@ -78,7 +78,7 @@ def compiled_model(
 def seeded_model(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:
     """Build a model with seeded weights, the first of Keras's session. SettingsError: it does not fit the records."""
     keras.utils.set_random_seed(settings.seed)
-    return build_network(problem_of_records(manifest).task(manifest), settings.model, precision)
+    return build_for_task(problem_of_records(manifest).task(manifest), settings.model, precision)
 
 
 def recipe_overrides(settings: TrainSettings) -> dict[str, float]:

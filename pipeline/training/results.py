@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.backend import choose_backend
-from pipeline.models.build import build_network, untrained_copy
+from pipeline.models.build import build_for_task, untrained_copy
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.runs.load_model import load_trained
@@ -119,7 +119,7 @@ def save_model(setup: TrainingSetup) -> None:
         # In a new model, unnamed layers would get other names.
         trained = untrained_copy(model, setup.task.input_shape)
     else:
-        trained = build_network(setup.task, name, setup.precision)
+        trained = build_for_task(setup.task, name, setup.precision)
     trained.set_weights(model.get_weights())
     trained.save(setup.folder / MODEL_NAME)
 

@@ -15,7 +15,7 @@ from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
 from pipeline.models.build import kind_of_outputs
-from pipeline.models.cpu_kernels import as_keras
+from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PHASES
@@ -120,7 +120,7 @@ class TrainingSetup:
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Context of an evaluation. It uses Keras's operations, as the saved model does."""
-        with self.placement.evaluating(), as_keras():
+        with self.placement.evaluating(), without_fast_kernels():
             yield
 
     def _write_receipt(self) -> Receipt:

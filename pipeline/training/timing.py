@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.errors import message
 from pipeline.hardware.runtime import Runtime
-from pipeline.models.cpu_kernels import as_keras
+from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
 from pipeline.streams.tf_data import InputStream
 from pipeline.training.checkpoint import History
@@ -119,7 +119,7 @@ def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None
     extrapolated from short unrolled sequences, without the optimizer.
     """
     # CPU kernels differ between machines, and so would the count.
-    with as_keras():
+    with without_fast_kernels():
         if not any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
             return runtime.step_flops(model, batch)
         if not isinstance(model, keras.Sequential):

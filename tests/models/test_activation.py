@@ -7,12 +7,12 @@ import pytest
 
 
 def setup_module() -> None:
-    global as_keras, keras, quicken, special, stats, tf
+    global without_fast_kernels, keras, use_fast_kernels, special, stats, tf
     import keras
     import tensorflow as tf
     from scipy import special, stats
 
-    from pipeline.models.cpu_kernels import as_keras, quicken
+    from pipeline.models.cpu_kernels import use_fast_kernels, without_fast_kernels
 
 
 def is_quick(layer: "keras.layers.Layer") -> bool:
@@ -22,7 +22,7 @@ def is_quick(layer: "keras.layers.Layer") -> bool:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_values_and_gradients_are_those_of_the_formula_rounded_once(dtype):
     layer = keras.layers.Activation("gelu", dtype=dtype)
-    quicken(keras.Sequential([keras.Input((1,), dtype=dtype), layer]))
+    use_fast_kernels(keras.Sequential([keras.Input((1,), dtype=dtype), layer]))
     assert is_quick(layer)
     points = np.concatenate([np.linspace(-12, 12, 4_801), [0.0, -0.0, -30, 30, 1e4, -1e4]]).astype(np.float32)
     x = tf.cast(points[:, None], dtype)
@@ -41,7 +41,7 @@ def test_it_is_kerass_own_where_it_is_evaluated():
     points = np.linspace(-4, 4, 10_001)[:, None]
     layer = keras.layers.Activation("gelu", dtype="bfloat16")
     expected = layer(points).numpy()
-    quicken(keras.Sequential([keras.Input((1,)), layer]))
+    use_fast_kernels(keras.Sequential([keras.Input((1,)), layer]))
     assert np.any(layer(points).numpy() != expected)
-    with as_keras():
+    with without_fast_kernels():
         np.testing.assert_array_equal(layer(points).numpy(), expected)

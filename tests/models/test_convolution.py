@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 
 def setup_module() -> None:
-    global keras, quicken, tf
+    global keras, use_fast_kernels, tf
     import keras
     import tensorflow as tf
 
-    from pipeline.models.cpu_kernels import quicken
+    from pipeline.models.cpu_kernels import use_fast_kernels
 
 
 _SIDES = st.integers(1, 7)
@@ -43,7 +43,7 @@ def test_the_gradients_are_tensorflows_for_any_odd_kernel(kernel, sides, channel
     plain = keras.Sequential([keras.Input((*sides, channels[0])), layer])
     quick = keras.models.clone_model(plain)
     quick.set_weights(plain.get_weights())
-    quicken(quick)
+    use_fast_kernels(quick)
     assert is_quick(quick.layers[0])
     images = np.random.default_rng(seed).normal(size=(2, *sides, channels[0])).astype(np.float32)
     np.testing.assert_array_equal(plain(images), quick(images))
@@ -66,7 +66,7 @@ def test_the_gradients_in_bfloat16_are_those_of_float32_but_for_rounding(kernel,
     # Numbers that bfloat16 has.
     exact.set_weights([tf.cast(tf.cast(weight, "bfloat16"), "float32") for weight in exact.get_weights()])
     quick.set_weights(exact.get_weights())
-    quicken(quick)
+    use_fast_kernels(quick)
     assert is_quick(quick.layers[0])
     images = np.random.default_rng(seed).integers(-8, 9, size=(3, *sides, channels[0])).astype(np.float32)
     for expected, found in zip(gradients(exact, images), gradients(quick, images), strict=True):
@@ -95,7 +95,7 @@ def test_a_small_images_kernel_has_its_gradient_by_products(sides, channels, is_
             keras.layers.Conv2D(channels[1], 3, padding="same", dtype="mixed_bfloat16"),
         ]
     )
-    quicken(model)
+    use_fast_kernels(model)
 
     @tf.function
     def gradient(images):

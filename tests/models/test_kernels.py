@@ -7,12 +7,12 @@ import pytest
 
 
 def setup_module() -> None:
-    global keras, cpu_kernels, quicken, tf
+    global keras, cpu_kernels, use_fast_kernels, tf
     import keras
     import tensorflow as tf
 
     from pipeline.models import cpu_kernels
-    from pipeline.models.cpu_kernels import quicken
+    from pipeline.models.cpu_kernels import use_fast_kernels
 
 
 LAYERS = {
@@ -47,7 +47,7 @@ def check_kernel(kind, settings, input_shape, folder) -> None:
     plain = keras.Sequential([keras.Input(input_shape), layers[0], inner])
     quick = keras.models.clone_model(plain)
     quick.set_weights(plain.get_weights())
-    quicken(quick)
+    use_fast_kernels(quick)
     assert [is_quick(quick.layers[0]), is_quick(quick.layers[1].layers[0])] == [True, True]
     images = np.random.default_rng(0).normal(size=(4, *input_shape)).astype(np.float32)
     for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
@@ -62,7 +62,7 @@ def check_kernel(kind, settings, input_shape, folder) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_kernel_meets_the_contract(name, tmp_path, monkeypatch):
     # With oneDNN, Keras's own pooling is the faster one.
-    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
+    monkeypatch.setattr(cpu_kernels, "_has_onednn", lambda: False)
     check_kernel(*LAYERS[name], (8, 8, 3), tmp_path)
 
 
@@ -94,14 +94,14 @@ def approximate_gelu(x):
     ],
 )
 def test_other_layers_are_left_alone(kind, settings, monkeypatch):
-    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
+    monkeypatch.setattr(cpu_kernels, "_has_onednn", lambda: False)
     layer = getattr(keras.layers, kind)(**settings)
-    quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
+    use_fast_kernels(keras.Sequential([keras.Input((8, 8, 4)), layer]))
     assert not is_quick(layer)
 
 
 def test_with_one_dnn_poolings_are_left_alone(monkeypatch):
-    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: True)
+    monkeypatch.setattr(cpu_kernels, "_has_onednn", lambda: True)
     layer = keras.layers.MaxPooling2D(2)
-    quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
+    use_fast_kernels(keras.Sequential([keras.Input((8, 8, 4)), layer]))
     assert not is_quick(layer)

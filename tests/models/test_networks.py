@@ -10,10 +10,10 @@ from pipeline.settings.training import MODELS
 
 
 def setup_module() -> None:
-    global build_model, build_network, keras, kind_of_outputs
+    global build_model, build_for_task, keras, kind_of_outputs
     import keras
 
-    from pipeline.models.build import build_model, build_network, kind_of_outputs
+    from pipeline.models.build import build_for_task, build_model, kind_of_outputs
 
 
 def test_baseline_cnn_is_the_published_network():
@@ -88,16 +88,16 @@ def test_a_model_takes_images_of_any_shape_from_8_pixels(name):
 
 def test_images_too_small_are_refused():
     before = keras.config.dtype_policy()
-    with pytest.raises(SettingsError, match="at least 8 pixels"):
-        build_network(Task((4, 32, 3), 256, (), 2), "baseline_cnn", "bfloat16")
+    with pytest.raises(SettingsError, match="at least 8 × 8 pixels"):
+        build_for_task(Task((4, 32, 3), 256, (), 2), "baseline_cnn", "bfloat16")
     assert keras.config.dtype_policy() == before
 
 
 def test_a_model_in_bfloat16_leaves_the_policy_of_the_process_alone():
     task, before = Task((28, 28, 1), 256, (), 2), keras.config.dtype_policy()
-    assert build_network(task, "mnist_dense", "bfloat16").layers[-2].compute_dtype == "bfloat16"
+    assert build_for_task(task, "mnist_dense", "bfloat16").layers[-2].compute_dtype == "bfloat16"
     assert keras.config.dtype_policy() == before
-    assert build_network(task, "mnist_dense", "float32").layers[-2].compute_dtype == "float32"
+    assert build_for_task(task, "mnist_dense", "float32").layers[-2].compute_dtype == "float32"
 
 
 def test_the_small_convnet_has_as_many_weights_whatever_the_size_of_the_images():

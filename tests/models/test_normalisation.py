@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 
 def setup_module() -> None:
-    global as_keras, keras, quicken, tf
+    global without_fast_kernels, keras, use_fast_kernels, tf
     import keras
     import tensorflow as tf
 
-    from pipeline.models.cpu_kernels import as_keras, quicken
+    from pipeline.models.cpu_kernels import use_fast_kernels, without_fast_kernels
 
 
 def is_quick(layer: "keras.layers.Layer") -> bool:
@@ -26,7 +26,7 @@ def pair(layer: "keras.layers.Layer", shape: tuple[int, ...], *, seed: int = 0) 
         weight.assign(np.random.default_rng(seed).uniform(0.5, 2, weight.shape))
     quick = keras.models.clone_model(plain)
     quick.set_weights(plain.get_weights())
-    quicken(quick)
+    use_fast_kernels(quick)
     return [plain, quick]
 
 
@@ -103,7 +103,7 @@ def test_other_normalizations_are_computed_as_ever(how, shape):
 def test_whole_numbers_are_normalized_as_ever():
     layers = keras.layers
     model = keras.Sequential([keras.Input((4, 4, 3), dtype="uint8"), layers.BatchNormalization(), layers.Flatten()])
-    quicken(model)
+    use_fast_kernels(model)
     images = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3)).astype(np.uint8)
     np.testing.assert_allclose(np.std(model(images, training=True), axis=0).mean(), 1, atol=0.2)
 
@@ -121,7 +121,7 @@ def test_masked_places_are_left_out_as_ever():
 def test_it_is_kerass_own_where_it_is_not_trained():
     _, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
     assert not is_fused(quick, (4, 4, 3), training=False)
-    with as_keras():
+    with without_fast_kernels():
         assert not is_fused(quick, (4, 4, 3), training=True)
     assert is_fused(quick, (4, 4, 3), training=True)
 

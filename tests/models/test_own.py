@@ -92,11 +92,11 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
     [
         ("build = 3", ["build((32, 32, 3), 5) raised TypeError: 'int' object is not callable"]),
         ("def build(input_shape):\n    pass", ["build((32, 32, 3), 5) raised TypeError"]),
-        ("def build(input_shape, num_labels):\n    pass", ["it returned None, no keras.Model"]),
+        ("def build(input_shape, num_labels):\n    pass", ["it returned None, not a keras.Model"]),
         ("def build(input_shape, num_labels):\n    return num_labels / 0", ["ZeroDivisionError", "other.py, line 4"]),
-        (stack(FLAT, "layers.Dense(n + 1)"), ["should have the shape (4, 5)", "they have (4, 6)"]),
-        (stack("layers.Dense(n)"), ["they have (4, 32, 32, 5)"]),
-        (stack(FLAT, "layers.Dense(n)", shape="(8, 8, 3)"), ["network(uint8 (4, 32, 32, 3)) raised"]),
+        (stack(FLAT, "layers.Dense(n + 1)"), ["have the shape (4, 6) instead of (4, 5)"]),
+        (stack("layers.Dense(n)"), ["have the shape (4, 32, 32, 5)"]),
+        (stack(FLAT, "layers.Dense(n)", shape="(8, 8, 3)"), ["call_model(uint8 (4, 32, 32, 3)) raised"]),
         (
             "def build(s, n):\n    i = keras.Input(s)\n    x = layers.Dense(n)(layers.Flatten()(i))\n"
             "    return keras.Model(i, [x, x])",
@@ -104,17 +104,17 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
         ),
         (
             stack(FLAT, "layers.Dense(n, 'sigmoid')"),
-            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+            ["a sigmoid returns neither logits nor probabilities. Use softmax or no activation"],
         ),
         (
             stack(FLAT, "layers.Dense(n, keras.ops.sigmoid)"),
-            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+            ["a sigmoid returns neither logits nor probabilities. Use softmax or no activation"],
         ),
         # Whose outputs add up to 1 all the same.
         (
             stack(FLAT, "layers.Dense(n, 'sigmoid', kernel_initializer='zeros', "
             "bias_initializer=keras.initializers.Constant(-1.3862944))"),
-            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+            ["a sigmoid returns neither logits nor probabilities. Use softmax or no activation"],
         ),
         (stack("layers.Lambda(lambda x: x / 2)", FLAT, "layers.Dense(n)"), UNSAVED),
         (
@@ -153,7 +153,7 @@ def test_a_recipe_is_a_function_or_a_recipe(package):
         ("recipe = 3", "recipe(10, 1.0) raised TypeError: 'int' object is not callable"),
         (
             "def recipe(total_steps, scale):\n    return 'adam'",
-            "it made 'adam', no Keras optimizer",
+            "it returned 'adam', not a Keras optimizer",
         ),
         ("def recipe(total_steps):\n    pass", "recipe(10, 1.0) raised TypeError"),
     ],

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 
 def setup_module() -> None:
-    global _pooled, keras, cpu_kernels, quicken, tf
+    global _pooled, keras, cpu_kernels, use_fast_kernels, tf
     import keras
     import tensorflow as tf
 
     from pipeline.models import cpu_kernels
-    from pipeline.models.cpu_kernels import _pooled, quicken
+    from pipeline.models.cpu_kernels import _pooled, use_fast_kernels
 
 
 @pytest.fixture(autouse=True)
 def without_one_dnn(monkeypatch):
-    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
+    monkeypatch.setattr(cpu_kernels, "_has_onednn", lambda: False)
 
 
 @settings(deadline=None, max_examples=8)
@@ -67,7 +67,7 @@ def test_the_gradients_gradient_is_tensorflows(dtype):
 def test_an_odd_side_is_pooled_as_ever(padding):
     images = np.random.default_rng(0).normal(size=(2, 7, 8, 1)).astype(np.float32)
     plain, quick = (keras.Sequential([keras.layers.MaxPooling2D(2, padding=padding)]) for _ in range(2))
-    quicken(quick)
+    use_fast_kernels(quick)
     np.testing.assert_array_equal(plain(images), quick(images))
 
     def gradient(model):
@@ -90,7 +90,7 @@ def test_a_network_that_is_a_class_of_its_own_trains():
             return self.dense(keras.ops.mean(self.pooling(images), axis=(1, 2)))
 
     model = Own()
-    quicken(model)
+    use_fast_kernels(model)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     random = np.random.default_rng(0)
     images, labels = random.normal(size=(16, 16, 16, 3)).astype(np.float32), random.integers(0, 2, 16)

@@ -52,7 +52,7 @@ def test_the_second_half_are_the_negatives_of_the_first(rng):
 def test_the_order_of_images_and_how_many_are_counted_at_a_time_change_no_bit(rng, monkeypatch):
     images = smooth_images(rng, 50, 3)
     expected = whitening_filters(images, 2, scale=SCALE, offset=OFFSET)
-    monkeypatch.setattr(airbench_convnet, "_PIXELS_AT_A_TIME", 7 * 20 * 18)
+    monkeypatch.setattr(airbench_convnet, "_PIXELS_PER_CHUNK", 7 * 20 * 18)
     for array, other in zip(
         expected, whitening_filters(images[rng.permutation(50)], 2, scale=SCALE, offset=OFFSET), strict=True
     ):

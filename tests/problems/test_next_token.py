@@ -26,7 +26,7 @@ def setup_module() -> None:
         request_fields, \
         keras, \
         load_trained, \
-        build_network, \
+        build_for_task, \
         Crossentropy, \
         kind_of_outputs, \
         named_variables, \
@@ -37,7 +37,7 @@ def setup_module() -> None:
         write_text
     import keras
 
-    from pipeline.models.build import build_network, kind_of_outputs
+    from pipeline.models.build import build_for_task, kind_of_outputs
     from pipeline.models.char_lstm import char_lstm
     from pipeline.models.model import Crossentropy, named_variables
     from pipeline.predict.job import predict
@@ -213,7 +213,7 @@ def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_tex
 
 def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, trained, tmp_path):
     manifest, name = read_manifest(records), "text_networks:a_class"
-    build_network(problem_of_records(manifest).task(manifest), name, "float32").save(tmp_path / MODEL_NAME)
+    build_for_task(problem_of_records(manifest).task(manifest), name, "float32").save(tmp_path / MODEL_NAME)
     (tmp_path / "run.json").write_text(json.dumps(trained[1] | {"model": name}))
     loaded, tokens = load_trained(tmp_path), np.zeros(3 * LENGTH + 2, np.uint8)
     assert len(surprises(loaded, tokens)) == 3 * LENGTH + 1
@@ -239,9 +239,9 @@ def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained, reco
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("seeing", "depend on characters that come after"),
-        ("in_blocks", "depend on characters that come after"),
-        ("flat", "should have the shape (4, 20,"),
+        ("seeing", "depend on later characters"),
+        ("in_blocks", "depend on later characters"),
+        ("flat", "instead of (4, 20,"),
     ],
 )
 def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, function, words):
@@ -305,6 +305,6 @@ def test_a_passage_of_bytes_is_shown_by_characters():
 
 def test_shapes_are_static(records):
     task = problem_of_records(read_manifest(records)).task(read_manifest(records))
-    model = build_network(task_of(records), "char_lstm", "float32")
+    model = build_for_task(task_of(records), "char_lstm", "float32")
     assert model.output_shape == (None, *task.output_shape)
     assert isinstance(model, keras.Model)
