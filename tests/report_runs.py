@@ -155,7 +155,7 @@ def report_of(folders, current=(RUN["fingerprint"],), **how):
 
 def cells_of(table) -> list[dict[str, str]]:
     """The rows of a table: by the title of a column all text of its cell."""
-    columns, groups = table.shown()
+    columns, groups = table.visible()
     return [
         {
             column.title: ", ".join(filter(None, [*cell.lines(), cell.tag]))

@@ -1,4 +1,4 @@
-"""Report: runs become a scoreboard, as JSON, Markdown, HTML and a table for the terminal.
+"""Report of runs as JSON, Markdown, HTML and a table for the terminal.
 
 Imports matplotlib, jinja2, pillow and rich. Import it inside a task's `run()`.
 """

@@ -1,23 +1,24 @@
-"""The blocks of a report's sections. Their text is plain; the renderers escape it.
+"""Blocks of report sections. Their text is plain, and the renderers escape it.
 
-A block without data is false. It is not rendered.
+A block without data is false and is not rendered.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
-from pipeline.report.formats import NO_FIGURE
+from pipeline.report.formats import MISSING
 
-# A screen reader reads the alternative text of a chart as a whole.
-_MOST_ALTERNATIVE_ROWS = 16
+# A screen reader cannot skip within the alternative text of a chart.
+_MAX_ALTERNATIVE_ROWS = 16
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, smaller ``notes`` below it, and a ``tag`` and ``alarms`` as labels. Empty notes are omitted.
+    """A cell of a table, with its text, smaller ``notes`` below it, and a ``tag`` and ``alarms`` as labels.
 
-    ``needs_care``: colored. ``share``: depth of its background, from 0 to 1. ``series``: indices of a run's curves.
+    ``needs_care`` colors it. ``share`` is the depth of its background from 0 to 1. ``series`` lists the indices of a
+    run's curves. Empty notes are omitted.
     """
 
     text: str
@@ -33,31 +34,31 @@ class Cell:
         return self.text
 
     def lines(self) -> list[str]:
-        """Its text, line by line, without the tag."""
+        """Return its text line by line, without the tag."""
         return [line for line in (self.text, *self.notes, *self.alarms) if line]
 
 
 @dataclass(frozen=True)
 class Column:
-    """The title of a column of words or numbers."""
+    """A column of text or numbers."""
 
     title: str
     is_number: bool = False
 
 
 def words(*titles: str) -> list[Column]:
-    """Columns of words."""
+    """Return columns of text."""
     return [Column(title) for title in titles]
 
 
-def figures(*titles: str) -> list[Column]:
-    """Columns of numbers."""
+def numbers(*titles: str) -> list[Column]:
+    """Return columns of numbers."""
     return [Column(title, is_number=True) for title in titles]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of a table below a title. ``is_aside``: they were not measured here."""
+    """Rows of a table below a title. ``is_aside`` marks published rows."""
 
     title: str
     rows: Sequence[Sequence[str | Cell]]
@@ -67,9 +68,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with a cell for each column. A row is highlighted if its first cell has a tag.
+    """Rows with a cell per column. A row is highlighted if its first cell has a tag.
 
-    ``label``: its name for screen readers. ``style``: CSS classes. ``brief``: a narrow version for terminals.
+    ``label`` is the name for screen readers. ``style`` lists CSS classes. ``brief`` is a narrow version for terminals.
     """
 
     columns: Sequence[Column]
@@ -83,18 +84,18 @@ class Table:
     def __bool__(self) -> bool:
         return any(group.rows for group in (self, *self.groups))
 
-    def shown(self) -> tuple[list[Column], list[Group]]:
-        """The columns in which some row has a value, and the cells of these columns by group."""
+    def visible(self) -> tuple[list[Column], list[Group]]:
+        """Return the columns that have a value in any row, and the groups with the cells of these columns."""
         groups = [
             replace(group, rows=[[*map(_cell, row)] for row in group.rows])
             for group in (Group("", self.rows), *self.groups)
             if group.rows
         ]
         rows = [row for group in groups for row in group.rows]
-        have_values = [any(cell.text not in ("", NO_FIGURE) for cell in cells) for cells in zip(*rows, strict=True)]
-        is_shown = [True, *have_values[1:]]
-        return list(compress(self.columns, is_shown)), [
-            replace(group, rows=[list(compress(row, is_shown)) for row in group.rows]) for group in groups
+        has_values = [any(cell.text not in ("", MISSING) for cell in cells) for cells in zip(*rows, strict=True)]
+        is_visible = [True, *has_values[1:]]
+        return list(compress(self.columns, is_visible)), [
+            replace(group, rows=[list(compress(row, is_visible)) for row in group.rows]) for group in groups
         ]
 
 
@@ -104,7 +105,7 @@ def _cell(value: str | Cell) -> Cell:
 
 @dataclass(frozen=True)
 class Facts:
-    """Terms with their values. ``style``: "tiles", "facts", "facts seconds" or "definitions"."""
+    """Terms with their values. ``style`` is "tiles", "facts", "facts seconds" or "definitions"."""
 
     pairs: Sequence[tuple[str, str]]
     style: str = "facts"
@@ -115,10 +116,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its data in words. ``plot`` draws into the axes of so many ``panels``, or ``shares`` are a bar.
+    """A drawing with its data as text. ``plot`` draws into the axes of the ``panels``. ``shares`` make a bar instead.
 
-    ``legend``: name and note of each line. ``num_drawn``: the reader chooses the lines, at first so many are chosen.
-    ``data``: by default that of the legend. ``has_table``: the table beside it has the same data.
+    ``legend`` contains a name and a note per line. With ``num_drawn``, the reader selects lines and starts with so
+    many. ``data`` defaults to the legend. ``has_table`` means that a table next to it has the same data.
     """
 
     caption: str
@@ -132,20 +133,20 @@ class Chart:
     has_table: bool = False
 
     def rows(self) -> list[str]:
-        """The data, a line for each row."""
+        """Return the data, a line per row."""
         return [*self.data] or [f"{name}: {note}" if note else name for name, note in self.legend]
 
     def alternative(self) -> str:
-        """The text for those who do not see it: the caption and the data, of many rows the first and the last."""
+        """Return the text alternative with the caption and the data, for long data the first and the last row."""
         rows = self.rows()
-        return f"{self.caption}. {'; '.join(rows if len(rows) <= _MOST_ALTERNATIVE_ROWS else (rows[0], rows[-1]))}."
+        return f"{self.caption}. {'; '.join(rows if len(rows) <= _MAX_ALTERNATIVE_ROWS else (rows[0], rows[-1]))}."
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, or with another ``kind`` a heading, a note, a finding, prose, or the mark of a list.
+    """A paragraph, or another ``kind`` such as a heading, a note, a finding, prose, or a list item with its mark.
 
-    ``shades``: parts of prose, each with the depth of its background from 0 to 8. ``lead``: its beginning, in bold.
+    ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold.
     """
 
     text: str = ""
@@ -159,7 +160,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of a gallery: a PNG in base64, which may be missing, with its captions."""
+    """An image of a gallery with its captions. The base64 PNG may be empty."""
 
     png: str
     alternative: str
@@ -181,7 +182,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Box:
-    """Blocks in a box: "fold" with a summary, "pair" side by side, or "part" of a pair."""
+    """Blocks in a box, which is a "fold" with a summary, a "pair" side by side, or a "part" of a pair."""
 
     kind: str
     blocks: Sequence["Block"]
@@ -198,13 +199,13 @@ Block = Table | Facts | Chart | Text | Gallery | Box
 
 
 def titled(title: str, *blocks: Block) -> list[Block]:
-    """The blocks below a heading, if there are any."""
+    """Return the blocks below a heading, or nothing without blocks."""
     return [Text(title, "heading"), *blocks] if any(blocks) else []
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report with a title."""
+    """A titled section of the report."""
 
     name: str
     title: str

@@ -1,7 +1,7 @@
-"""Renderers: a report as HTML, as Markdown and for the terminal.
+"""Renderers of a report for HTML, Markdown and the terminal.
 
-Everything in a report is untrusted. It is escaped here: in HTML by Jinja's autoescape, in Markdown by
-`escaped`. For the terminal, rich gets Text, never markup.
+Everything in a report is untrusted and escaped here. HTML relies on Jinja's autoescape, Markdown on `escaped`, and the
+terminal on rich's Text without markup.
 """
 
 import base64
@@ -29,21 +29,21 @@ from pipeline.report.sections import TERMINAL, sections
 from pipeline.report.sections.summary import change_sentences, is_alarming, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 
-# Beginnings of texts in Markdown. The kind of another text is the mark of a list.
+# Markdown prefixes by kind of text. Any other kind is itself a list mark.
 _MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
 _MAX_MISTAKES = 10
-#: Columns of a pipe, which no window limits.
+#: Width of the text if standard output is no terminal.
 PIPED_COLUMNS = 120
-#: Most columns of the text for a terminal.
+#: Largest width of the text for a terminal.
 MAX_COLUMNS = 100
-#: In a narrower terminal, each row of a table with many columns becomes a list.
+#: Below this width, each row of a table with many columns becomes a list.
 TABLE_COLUMNS = 80
-# rich prints nothing at all in one column.
-_FEWEST_COLUMNS = 20
+# rich prints nothing if the console has only one column.
+_MIN_COLUMNS = 20
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Write report.json, report.md, report.html, model-card.md and dataset-card.md. The folder is created.
+    """Write report.json, report.md, report.html, model-card.md and dataset-card.md into a new or existing folder.
 
     The same report gives the same bytes. The caller publishes the folder atomically.
 
@@ -54,12 +54,12 @@ def write_report(report: Report, folder: Path) -> None:
     texts = {"report.json": report.to_json(), "report.md": to_markdown(report), "report.html": to_html(report)}
     texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
     for name, text in texts.items():
-        # A lone surrogate, possible in JSON, has no UTF-8: better a "?" than no report.
+        # JSON may contain lone surrogates, which UTF-8 cannot encode. They become "?".
         (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 
 def to_html(report: Report) -> str:
-    """The page. Its security policy runs no script but its own, by digest."""
+    """Render the page. Its security policy allows only its own script, by digest."""
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     return render(
         "report.html.j2",
@@ -77,7 +77,7 @@ def to_html(report: Report) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    """The report as Markdown, without its charts."""
+    """Render the report as Markdown, without its charts."""
     parts = ["# TensorCraft training report", f"**{escaped(verdict(report))}**"]
     parts += map(escaped, change_sentences(report))
     for headline, text in warnings(report):
@@ -89,12 +89,12 @@ def to_markdown(report: Report) -> str:
 
 
 def format_experiments(report: Report) -> str:
-    """The results of each experiment and the machines, as Markdown. Empty if no run has finished."""
+    """Render the results of each experiment and the machines as Markdown. Empty if no run has finished."""
     return _joined(_markdown(results(report)))
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """The parts that are not empty, with empty lines between them, but not between items of a list."""
+    """Join the texts that are not empty by blank lines, except between list items."""
     text = ""
     for part in filter(None, parts):
         is_next_item = part.startswith("- ") and text.rpartition("\n\n")[2].startswith("- ")
@@ -114,9 +114,9 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             yield from (f"- {escaped(line)}" for line in ([] if block.has_table else block.rows()))
         elif isinstance(block, Gallery):
             mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
-            yield from (f"- {escaped(one.alternative)} ({escaped(one.value)})" for one in mistakes)
+            yield from (f"- {escaped(picture.alternative)} ({escaped(picture.value)})" for picture in mistakes)
         elif isinstance(block, Text):
-            text = escaped("".join(part for part, _ in block.shades) or block.text)
+            text = escaped("".join(piece for piece, _ in block.shades) or block.text)
             lead = f"{escaped(block.lead)}: " if block.lead else ""
             mark = level if block.kind == "heading" else _MARKS.get(block.kind, block.kind)
             yield f"{mark} {lead}{text}".lstrip()
@@ -126,8 +126,9 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
 
 
 def _markdown_table(table: Table) -> str:
-    columns, groups = table.shown()
-    lines = [[escaped(one.title) for one in columns], ["--:" if one.is_number else "---" for one in columns]]
+    columns, groups = table.visible()
+    lines = [[escaped(column.title) for column in columns]]
+    lines.append(["--:" if column.is_number else "---" for column in columns])
     for group in groups:
         if group.title:
             title = " ".join([sentence(group.title), *group.notes]) if group.notes else group.title
@@ -165,7 +166,7 @@ def format_table(report: Report, *, width: int | None = None) -> str:
 
 
 def format_differences(differences: list[Difference], names: tuple[str, str], *, width: int | None = None) -> str:
-    """The differences of two runs of these names for a terminal, see `format_table`."""
+    """Format the differences of two runs with these names for a terminal, see `format_table`."""
     if not differences:
         return "The two runs do not differ.\n"
     width = width or terminal_columns()
@@ -173,12 +174,12 @@ def format_differences(differences: list[Difference], names: tuple[str, str], *,
 
 
 def terminal_columns() -> int:
-    """Columns of the terminal that shows standard output, else PIPED_COLUMNS."""
+    """Return the width of the terminal that shows standard output, or else PIPED_COLUMNS."""
     return Console(file=sys.stdout).width if sys.stdout.isatty() else PIPED_COLUMNS
 
 
 def _as_text(parts: Iterable[RenderableType], width: int) -> str:
-    file, columns = io.StringIO(), max(width, _FEWEST_COLUMNS)
+    file, columns = io.StringIO(), max(width, _MIN_COLUMNS)
     console = Console(file=file, width=columns, color_system=None, force_terminal=False, force_jupyter=False)
     for part in parts:
         console.print(RichText(part) if isinstance(part, str) else part)
@@ -187,7 +188,7 @@ def _as_text(parts: Iterable[RenderableType], width: int) -> str:
 
 def _terminal(full: Table, width: int) -> Iterator[RenderableType]:
     table = full.brief or full
-    columns, groups = table.shown()
+    columns, groups = table.visible()
     is_list = width < TABLE_COLUMNS and len(columns) > 3
     make = _list if is_list else partial(_grid, fits=width >= TABLE_COLUMNS, folds=table is full)
     yield make(columns, [replace(group, title="") if group.is_aside else group for group in groups])
@@ -197,39 +198,39 @@ def _terminal(full: Table, width: int) -> Iterator[RenderableType]:
 
 
 def _texts(group: Group, row: Sequence[Cell]) -> list[str]:
-    """The cells of a row, the first one with its mark."""
+    """Return the cells of a row, the first one with its mark."""
     mark = "† " if group.is_aside else "* " if row[0].tag else ""
     first, *others = ["\n".join(cell.lines()) for cell in row]
     return [f"{mark}{first}", *others]
 
 
 def _grid(columns: Sequence[Column], groups: Sequence[Group], *, fits: bool, folds: bool) -> RichTable:
-    # The box puts one space between columns. With more the scoreboard would not fit.
-    drawn = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    for place, column in enumerate(columns):
-        # Numbers are not folded if there is room.
-        lines = [line for group in groups for row in group.rows for line in row[place].lines() if column.is_number]
-        least = min(max(map(len, lines), default=1), 8) if fits else None
-        justify = "right" if column.is_number and place else "left"
-        drawn.add_column(RichText(column.title), justify=justify, overflow="fold", min_width=least)
+    # The box leaves one space between columns. The scoreboard would not fit with more.
+    grid = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    for index, column in enumerate(columns):
+        # Numbers are not folded if the width suffices.
+        lines = [line for group in groups for row in group.rows for line in row[index].lines() if column.is_number]
+        min_width = min(max(map(len, lines), default=1), 8) if fits else None
+        justify = "right" if column.is_number and index else "left"
+        grid.add_column(RichText(column.title), justify=justify, overflow="fold", min_width=min_width)
     for group in groups:
-        drawn.add_section()
+        grid.add_section()
         if group.title:
-            drawn.add_row(RichText(group.title))
+            grid.add_row(RichText(group.title))
         for row in group.rows:
             first, *others = _texts(group, row)
             texts = first.replace(" / ", "\n"), *others
-            drawn.add_row(*(RichText(text.replace(" ±", "\n±") if folds else text) for text in texts))
-    return drawn
+            grid.add_row(*(RichText(text.replace(" ±", "\n±") if folds else text) for text in texts))
+    return grid
 
 
 def _list(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
-    """A line for each cell, with the title of its column."""
-    drawn = RichTable.grid("", "", padding=(0, 2, 0, 0))
+    """Return a line per cell, with the title of its column."""
+    grid = RichTable.grid("", "", padding=(0, 2, 0, 0))
     for group in groups:
-        drawn.add_row("", RichText(group.title))
+        grid.add_row("", RichText(group.title))
         for row in group.rows:
             for column, text in zip(columns, _texts(group, row), strict=True):
-                drawn.add_row(RichText(column.title, overflow="fold"), RichText(text, overflow="fold"))
-            drawn.add_row()
-    return drawn
+                grid.add_row(RichText(column.title, overflow="fold"), RichText(text, overflow="fold"))
+            grid.add_row()
+    return grid

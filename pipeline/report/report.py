@@ -1,6 +1,6 @@
-"""The data of a report: runs and what follows from them. `to_json` makes report.json from it.
+"""Data of a report, with runs and everything derived from them. `to_json` formats it as report.json.
 
-No clock and no folder name enters the report: the same runs give the same report on any machine.
+Neither the clock nor folder names influence it. The same runs give the same report on any machine.
 """
 
 import json
@@ -21,74 +21,74 @@ from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, re
 from pipeline.report.data.scenarios import BatchTable, Row, batch_sizes, plain_data, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
-# 6: `repetition` of each run came.
+# Version 6 added `repetition` of each run.
 SCHEMA_VERSION = 6
 
-# Pictures of more runs would make a page of megabytes.
+# Pictures of more runs would make the page too large.
 _MAX_PICTURED = 3
 _MAX_DRAWN = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The data of a report. Seconds are wall-clock, accuracies are from 0 to 1."""
+    """The data of a report. Times are wall-clock seconds. Accuracies are from 0 to 1."""
 
     # Fingerprints of the requested runs.
     current: list[str]
     # Newest first.
     runs: list[Run]
-    # Rows of the scoreboard, and what follows from them.
+    # Rows of the scoreboard, and data derived from them.
     scenarios: list[Row]
     experiments: list[Experiment]
     batch_sizes: list[BatchTable]
     encodings: list[Encoding]
-    # Of the requested runs.
+    # Stages that the requested runs depend on.
     lineage: list[Stage]
     history: list[Trend]
     changes: list[Change]
-    # None without requirements.
+    # None without thresholds.
     gate: Outcome | None
-    # By the fingerprint of a requested run.
+    # Exports by the fingerprint of a requested run.
     exports: dict[str, Exported]
-    # Figures published elsewhere about these experiments and data.
+    # Published metrics of these experiments and data.
     published: list[PublishedRow]
-    # PNGs in base64 by kind, of the first requested runs by their index among ``runs``, for the page alone.
+    # Base64 PNGs by kind, of the first requested runs by index in ``runs``. Only the page shows them.
     pictures: dict[int, Mapping[str, Sequence[str]]]
 
     def requested(self) -> list[Run]:
-        """The requested runs, in the order of the request."""
+        """Return the requested runs in the order of the request."""
         return [run for fingerprint in self.current for run in self.runs if run.fingerprint == fingerprint]
 
     def drawn(self) -> list[Run]:
-        """The finished runs whose curves are drawn, the requested ones first, then the newest.
+        """Return the finished runs with drawn curves, requested runs first, then the newest.
 
-        Only runs of the requested experiments: curves of two experiments are not to be compared.
+        Only runs of the requested experiments are drawn, because curves of different experiments cannot be compared.
         """
         finished = [run for run in self.runs if run.status == FINISHED]
         current = {run.experiment for run in finished if run.fingerprint in self.current}
-        mine = [run for run in finished if not current or run.experiment in current]
-        return sorted(mine, key=lambda run: run.fingerprint not in self.current)[:_MAX_DRAWN]
+        comparable = [run for run in finished if not current or run.experiment in current]
+        return sorted(comparable, key=lambda run: run.fingerprint not in self.current)[:_MAX_DRAWN]
 
     def has_curves(self) -> bool:
-        """Whether a run is drawn that has more than one epoch. One epoch is a point, not a curve."""
+        """Return whether any drawn run has several epochs."""
         return any(len(run.curves) > 1 for run in self.drawn())
 
     def series_of(self, row: Row) -> list[int]:
-        """The indices of a row's runs among those whose curves are drawn."""
-        mine = set(zip(row.fingerprints, row.hostnames, strict=True))
+        """Return the indices of a row's runs among the drawn runs."""
+        row_runs = set(zip(row.fingerprints, row.hostnames, strict=True))
         drawn = self.drawn() if self.has_curves() else []
-        return [place for place, run in enumerate(drawn) if (run.fingerprint, run.hostname) in mine]
+        return [index for index, run in enumerate(drawn) if (run.fingerprint, run.hostname) in row_runs]
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
-        """The pictures of a run by kind. Empty if it has none."""
-        return next((pictures for place, pictures in self.pictures.items() if self.runs[place] is run), {})
+        """Return the pictures of a run by kind, or {}."""
+        return next((pictures for index, pictures in self.pictures.items() if self.runs[index] is run), {})
 
     def published_by_batch(self, table: BatchTable) -> list[PublishedLine]:
-        """The published times that belong to a table by batch."""
+        """Return the published times of a table's model by batch size."""
         return by_batch(self.published, table.run)
 
     def to_json(self) -> str:
-        """The text of report.json: null for each figure that JSON cannot hold, and no pictures."""
+        """Format report.json, without pictures. Numbers that JSON cannot represent become null."""
         data = {
             "schema_version": SCHEMA_VERSION,
             "current": self.current,
@@ -103,7 +103,7 @@ class Report:
             "published": plain_data(self.published),
         }
         for name in ("scenarios", "experiments", "encodings", "history", "changes"):
-            data[name] = [one.to_json() for one in getattr(self, name)]
+            data[name] = [entry.to_json() for entry in getattr(self, name)]
         finite = json.loads(json.dumps(data), parse_constant=lambda constant: None)
         return json.dumps(finite, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -116,26 +116,26 @@ def build_report(
     gate: Gate | None = None,
     published: Sequence[PublishedRow] = (),
 ) -> Report:
-    """Collect runs into a report. A run that cannot be read is named in the log and omitted.
+    """Collect runs into a report. Unreadable runs are logged and omitted.
 
     Args:
         run_folders: Folders of finished or skipped runs, in any order.
-        current: Fingerprints of the requested runs; may be empty.
-        past: Entries of the history, see `read_history`. Entries about the runs count once.
-        gate: The requirements on the requested runs.
-        published: Figures published elsewhere, see `read_published`.
+        current: Fingerprints of the requested runs. May be empty.
+        past: Entries of the history, see `read_history`. Entries of the runs are not counted twice.
+        gate: Thresholds for the requested runs.
+        published: Published metrics, see `read_published`.
 
     Raises:
-        ValueError: No readable run has one of the fingerprints of `current`.
+        ValueError: A fingerprint of `current` matches no readable run.
     """
-    found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
-    runs = [run for _, run in found]
+    folder_runs = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
+    runs = [run for _, run in folder_runs]
     if unknown := set(current).difference(run.fingerprint for run in runs):
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
-    requested = [pair for fingerprint in current for pair in found if pair[1].fingerprint == fingerprint]
+    requested = [pair for fingerprint in current for pair in folder_runs if pair[1].fingerprint == fingerprint]
     rows = with_speedups(scenarios(runs))
     groups = comparable_groups(merged(past, entries_of(runs)))
-    # A skipped run has no figures. The history may have those of another under its fingerprint.
+    # A skipped run has no metrics. The history may contain another run with its fingerprint.
     finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
     changed = changes(groups, finished)
     exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
@@ -157,7 +157,7 @@ def build_report(
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
         published=published_for(runs, published),
-        pictures={place: found for place, found in pictures.items() if found},
+        pictures={index: tiles for index, tiles in pictures.items() if tiles},
     )
 
 
@@ -166,10 +166,10 @@ def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
     for folder in folders:
         if (run := read_or_none(read_run, folder)) is None:
             continue
-        # A copy beside its original is no second measurement.
-        which = (run.fingerprint, run.hostname, run.finished_at)
-        if which not in seen:
-            seen.add(which)
+        # A copy of a run is no second measurement.
+        key = (run.fingerprint, run.hostname, run.finished_at)
+        if key not in seen:
+            seen.add(key)
             yield folder, run.model_copy(update={"repetition": read_repetition(folder)})
 
 

@@ -1,4 +1,4 @@
-"""The templates of the report, by one Jinja environment for each way to escape."""
+"""Templates of the report, with a Jinja environment per kind of escaping."""
 
 import html
 import re
@@ -13,18 +13,18 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def escaped(value: object) -> str:
-    """Text that stays text in Markdown and its tables: no HTML, link, image, code or new column."""
+    """Escape text for Markdown and its tables, so that it adds no HTML, link, image, code or column."""
     text = html.escape(" ".join(str(value).split()), quote=False)
     return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of the page (.html.j2) or of Markdown (.md.j2) with its values escaped."""
+    """Render a template of the page (.html.j2) or of Markdown (.md.j2) with its values escaped."""
     return _environment(template.split(".")[-2]).get_template(template).render(values)
 
 
 def _finalized(value: object) -> str:
-    # JSON in the front matter, by the filter tojson.
+    # The filter tojson marks the JSON of the front matter as safe.
     return value if isinstance(value, Markup) else escaped(value)
 
 
@@ -34,7 +34,7 @@ def _environment(kind: str) -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=kind == "html",
-        # No expression of a template can forget it.
+        # Every expression of a template is escaped.
         finalize=None if kind == "html" else _finalized,
         trim_blocks=True,
         lstrip_blocks=True,

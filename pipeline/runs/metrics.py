@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pipeline.errors import DamagedArtifactError
-from pipeline.runs.validation import Count, Figure, Untrusted, checked, message, read_text, renamed
+from pipeline.runs.validation import Count, Number, Untrusted, checked, message, read_text, renamed
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
@@ -29,16 +29,16 @@ class EpochMetrics(Untrusted):
     """One finished epoch. Seconds are wall-clock, splits are named as in RunRecord."""
 
     epoch: Count
-    loss: Figure
-    accuracy: Figure
-    test_loss: Annotated[Figure, renamed("test_loss", "val_loss")]
-    test_accuracy: Annotated[Figure, renamed("test_accuracy", "val_accuracy")]
-    validation_loss: Figure = None
-    validation_accuracy: Figure = None
-    train_seconds: Figure
-    evaluation_seconds: Figure
-    examples_per_second: Figure
-    learning_rate: Figure
+    loss: Number
+    accuracy: Number
+    test_loss: Annotated[Number, renamed("test_loss", "val_loss")]
+    test_accuracy: Annotated[Number, renamed("test_accuracy", "val_accuracy")]
+    validation_loss: Number = None
+    validation_accuracy: Number = None
+    train_seconds: Number
+    evaluation_seconds: Number
+    examples_per_second: Number
+    learning_rate: Number
 
 
 def append_metrics(path: Path, row: Mapping[str, float]) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.hardware.backend import computation_flags
-from pipeline.runs.validation import Count, Figure, Object, Untrusted, checked, read_text, renamed
+from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, read_text, renamed
 
 RECORD_NAME = "run.json"
 
@@ -73,24 +73,24 @@ class TimeBreakdown(Untrusted):
     to the stage's wall time, over all processes that trained the run.
     """
 
-    step_seconds: Figure
+    step_seconds: Number
     # Floating-point operations, counted in the graph.
-    step_flops: Figure = None
+    step_flops: Number = None
     # Memory traffic, as XLA compiled it for one device.
-    step_bytes: Figure = None
-    step_alone_seconds: Figure
-    input_alone_seconds: Figure
-    input_wait_share: Figure
+    step_bytes: Number = None
+    step_alone_seconds: Number
+    input_alone_seconds: Number
+    input_wait_share: Number
     not_measured: str | None = None
-    compilation_seconds: Figure
-    startup_seconds: Figure = None
-    loading_seconds: Figure = None
-    training_seconds: Figure = None
-    evaluation_seconds: Figure
-    checkpoint_seconds: Figure
-    saving_seconds: Figure = None
-    measuring_seconds: Figure = None
-    profiling_seconds: Figure = None
+    compilation_seconds: Number
+    startup_seconds: Number = None
+    loading_seconds: Number = None
+    training_seconds: Number = None
+    evaluation_seconds: Number
+    checkpoint_seconds: Number
+    saving_seconds: Number = None
+    measuring_seconds: Number = None
+    profiling_seconds: Number = None
 
 
 class Segment(Untrusted):
@@ -208,24 +208,24 @@ class RunRecord(Untrusted):
 
     beginning: Annotated[Beginning | None, About("evidence", repeated=True)] = None
 
-    train_seconds: Annotated[Figure, About("measured", repeated=True)]
-    first_epoch_seconds: Annotated[Figure, About("measured", repeated=True)]
-    evaluation_seconds: Annotated[Figure, About("measured", repeated=True)] = None
-    examples_per_second: Annotated[Figure, About("measured", repeated=True)]
-    test_accuracy: Annotated[Figure, renamed("test_accuracy", "val_accuracy"), About("measured", repeated=True)]
-    test_loss: Annotated[Figure, renamed("test_loss", "val_loss"), About("measured", repeated=True)]
-    validation_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
-    validation_loss: Annotated[Figure, About("measured", repeated=True)] = None
+    train_seconds: Annotated[Number, About("measured", repeated=True)]
+    first_epoch_seconds: Annotated[Number, About("measured", repeated=True)]
+    evaluation_seconds: Annotated[Number, About("measured", repeated=True)] = None
+    examples_per_second: Annotated[Number, About("measured", repeated=True)]
+    test_accuracy: Annotated[Number, renamed("test_accuracy", "val_accuracy"), About("measured", repeated=True)]
+    test_loss: Annotated[Number, renamed("test_loss", "val_loss"), About("measured", repeated=True)]
+    validation_accuracy: Annotated[Number, About("measured", repeated=True)] = None
+    validation_loss: Annotated[Number, About("measured", repeated=True)] = None
     # With test_time_augmentation.
     test_tta_accuracy: Annotated[
-        Figure, renamed("test_tta_accuracy", "val_tta_accuracy"), About("measured", repeated=True)
+        Number, renamed("test_tta_accuracy", "val_tta_accuracy"), About("measured", repeated=True)
     ] = None
-    validation_tta_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
+    validation_tta_accuracy: Annotated[Number, About("measured", repeated=True)] = None
     # The epoch, from 1, whose weights were kept, and why training ended.
     kept_epoch: Annotated[Count | None, About("measured", repeated=True)] = None
     ended: Annotated[Literal["epochs", "patience"] | None, About("measured", repeated=True)] = None
     epochs_restored: Annotated[Count, About("measured", repeated=True)] = 0
-    reference_flops_per_second: Annotated[Figure, About("measured", repeated=True)] = None
+    reference_flops_per_second: Annotated[Number, About("measured", repeated=True)] = None
     peak_host_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
     peak_device_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
     time_breakdown: Annotated[TimeBreakdown | None, About("measured", repeated=True)] = None

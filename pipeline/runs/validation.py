@@ -36,7 +36,7 @@ def _plain(value: Any, levels: int = MOST_LEVELS) -> Any:
 
 
 #: A measured number, null if it was not finite.
-Figure = Annotated[float | None, BeforeValidator(_null_where_not_finite)]
+Number = Annotated[float | None, BeforeValidator(_null_where_not_finite)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 #: An object with any fields.
 Object = Annotated[dict[str, Any], BeforeValidator(_plain)]

@@ -55,7 +55,7 @@ def test_a_stand_in_is_declared_and_claims_no_dataset(make_run, tmp_path):
     folder = write_evaluation(make_run(dataset="synthetic", dataset_verified=False))
     model = card([folder], tmp_path / "out", hub.ModelCard, "model-card.md")
     assert not model.data.datasets
-    assert "Not a network for CIFAR-10" in model.text
+    assert "Not a model for CIFAR-10" in model.text
     assert "Not CIFAR-10" in (tmp_path / "out" / "dataset-card.md").read_text()
 
 
@@ -85,10 +85,10 @@ def test_the_dataset_card_says_how_images_are_stored_and_the_model_card_what_siz
     run = make_run(records=records, input_shape=[64, 64, 3], dataset="photos", dataset_verified=False)
     render([write_evaluation(run)], tmp_path / "out")
     dataset, model = ((tmp_path / "out" / name).read_text() for name in ("dataset-card.md", "model-card.md"))
-    assert f"An example holds `image` ({said}), `label` and `key`." in dataset
-    assert "No reference checksum exists for this data set" in dataset
-    assert "It takes images of 64 × 64 × 3 (height, width, channels)." in model
-    assert "resized so that their longer side fits and padded with black" in model
+    assert f"An example contains `image` ({said}), `label` and `key`." in dataset
+    assert "No reference checksum exists for this dataset" in dataset
+    assert "Its inputs are images of 64 × 64 × 3 (height, width, channels)." in model
+    assert "resized until the longer side fits and padded with black" in model
 
 
 def instructions(card) -> str:

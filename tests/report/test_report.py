@@ -182,7 +182,7 @@ def test_the_accuracy_is_that_of_the_test_split_in_every_rendering(make_run, tmp
             "published tutorials call it validation accuracy",
             "tutorials of this model call it validation accuracy",
         )
-        for note in (*notes, "**validation accuracy**: the same share", "validation accuracythe same share"):
+        for note in (*notes, "**validation accuracy**: share", "validation accuracyshare"):
             said = said.replace(note, "")
         assert "validation accuracy" not in said, name
         assert "validation loss" not in said, name
@@ -232,7 +232,7 @@ def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, t
     # The rest can be chosen.
     assert [re.search(r"\((\d)\1{7}", entry)[1] for entry in entries] == ["1", "8", "7", "6", "5", "4", "3", "2"]
     assert [" checked" in entry for entry in entries] == [True] * 6 + [False] * 2
-    assert "Initially drawn: 6 of 8 runs" in page
+    assert "Drawn at first are 6 of 8 runs" in page
 
 
 def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
@@ -265,7 +265,7 @@ def test_no_run_at_all_still_renders(tmp_path):
 
 def test_a_report_about_no_run_in_particular_renders(make_run, tmp_path):
     files = render([make_run()], tmp_path / "out", current=[])
-    assert "about no run in particular" in files["report.html"]
+    assert "No run was requested for this report" in files["report.html"]
     assert 'class="tag">this run' not in files["report.html"]
 
 
@@ -275,7 +275,7 @@ def test_own_data_has_no_banner_that_nothing_could_clear(make_run, tmp_path):
     files = render([make_run(**own)], tmp_path / "own")
     for name in ("report.html", "report.md"):
         assert "Data not verified" not in files[name]
-        assert "no reference checksum exists for this data set" in files[name]
+        assert "no reference checksum exists for this dataset" in files[name]
         assert f"sha256 of train {'1' * 64}" in files[name]
     files = render([make_run("altered", dataset_verified=False, content_digests=digests)], tmp_path / "altered")
     assert "The content digest differs from the digest of the original CIFAR-10." in files["report.html"]
@@ -294,7 +294,7 @@ def test_what_a_step_takes_is_at_least_what_its_parts_take(step_alone, share):
         "input_wait_share": share,
     }
     rows = dict(time_rows(run_of(time_breakdown=parts)))
-    names = ("A step of training", "of it computing", "of it waiting for its input")
+    names = ("Training step", "Computing per step", "Waiting for input per step")
     step, computing, waiting = (float(rows[name].removesuffix(" ms")) for name in names)
     assert step == 75.4
     assert computing + waiting == pytest.approx(step, abs=0.02)

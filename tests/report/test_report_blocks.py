@@ -22,7 +22,7 @@ TITLES = ("name", "speed", "note")
 
 def toy_table(rows):
     cells = [(name, speed, blocks.Cell(note, ("measured twice",), alarms=("with care",))) for name, speed, note in rows]
-    columns = [*blocks.words("name"), *blocks.figures("speed"), *blocks.words("note")]
+    columns = [*blocks.words("name"), *blocks.numbers("speed"), *blocks.words("note")]
     return blocks.Table(columns, cells, label="toys")
 
 

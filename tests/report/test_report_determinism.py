@@ -29,7 +29,7 @@ IDENTICAL, DIFFERENT = True, False
         ([None, None], "true", "not repeated"),
         ([IDENTICAL], "false", "bit-identical"),
         ([IDENTICAL, IDENTICAL], "true", "bit-identical"),
-        ([IDENTICAL, None], "true", "bit-identical: 1 of 2 runs, the others not repeated"),
+        ([IDENTICAL, None], "true", "bit-identical: 1 of 2 runs, others not repeated"),
         ([DIFFERENT], "true", "differs"),
         ([IDENTICAL, DIFFERENT, None], "true", "differs: 1 of 3 runs"),
     ],

@@ -39,7 +39,7 @@ def test_settings_data_code_versions_hardware_and_metrics_that_differ_are_named_
     host = {"host": {"cores": 8, "instruction_sets": ["avx2", "amx"]}, "versions": {"python": "3.12.1"}}
     other = make_run("other", receipt=host, dataset_verified=False, hostname="lab", test_accuracy=0.75, test_loss=None)
     published(write_evaluation(other), code="2", keras="3.16.0", seed=1)
-    found = [(one.section, one.name, one.one, one.other) for one in compare_runs(one, other)]
+    found = [(one.section, one.name, one.first, one.second) for one in compare_runs(one, other)]
     assert found[:-1] == [
         ("settings", "seed", 0, 1),
         ("data", "dataset_verified", True, False),

@@ -32,20 +32,20 @@ def two_runs(make_run):
 
 def test_each_encoding_has_its_bytes_and_its_speed(two_runs, tmp_path):
     written = render(two_runs, tmp_path / "out", current=["b" * 64])
-    rows = re.findall(r"^\| roses, (\w+), 192 px, crop; read from disk.*?\|(.*)\|$", written["report.md"], re.M)
+    rows = re.findall(r"^\| roses, (\w+), 192 px, crop, read from disk.*?\|(.*)\|$", written["report.md"], re.M)
     assert rows == [("raw", " 110.6 | 110,592 | 6,400 | 10% "), ("jpeg", " 20.0 | 20,000 | 640 | 10% ")]
     assert "110,592" in written["report.html"]
 
 
 def test_other_datasets_and_records_of_before_are_left_out(two_runs, make_run, tmp_path):
     other = make_run("other", fingerprint="c" * 64)
-    assert "What the records cost" not in render([*two_runs, other], tmp_path / "out", current=["c" * 64])["report.md"]
+    assert "Cost of the records" not in render([*two_runs, other], tmp_path / "out", current=["c" * 64])["report.md"]
 
 
 def test_what_was_not_measured_has_no_figure(make_run, tmp_path):
     run = make_run(records=stored("png", 5_000_000, image_size=0))
     written = render([run], tmp_path / "out", current=["a" * 64])["report.md"]
-    assert re.search(r"CIFAR-10, png, as they come; .*\| 5.0 \| 5,000 \|\n", written)
+    assert re.search(r"CIFAR-10, png, original size, .*\| 5.0 \| 5,000 \|\n", written)
 
 
 def test_files_that_were_left_out_are_counted_by_reason(make_run, tmp_path):

@@ -44,7 +44,7 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     assert cells in page
     assert re.search(r"Calibration: expected error \d+\.\d%", page)
     assert 'alt="Test image 7: cat, predicted as ship"' in page
-    assert "<span>ship</span> 97.0%<small>is cat, test image 7</small>" in page
+    assert "<span>ship</span> 97.0%<small>label cat, test image 7</small>" in page
     assert "| label | train | test |" in files["report.md"]
     assert "| cat | 300 | 30 |" in files["report.md"]
     assert page.count('alt="Example of ') == 3
@@ -156,7 +156,7 @@ def test_a_damaged_sheet_costs_the_pictures_and_not_the_report(make_run, tmp_pat
     page = render([folder], tmp_path / "out")["report.html"]
     assert "<img" not in page
     assert "predicted as" not in page
-    assert "is cat, test image 7" in page
+    assert "label cat, test image 7" in page
     assert "mistakes.png" in caplog.text
 
 
@@ -220,26 +220,26 @@ def test_augmented_examples_are_shown_with_what_they_are(make_run, tmp_path):
     )
     assert [seen for _, seen in found] == ["as stored", "in epoch 1", "in epoch 2"]
     assert_tiles([picture for picture, _ in found], folder / "augmented.png")
-    assert "training accuracy is on augmented images, as the network saw them" in files["report.md"]
+    assert "Training accuracy counts augmented images" in files["report.md"]
 
 
 def test_under_mixup_the_training_accuracy_is_said_to_be_of_the_greater_part(make_run, tmp_path):
     page = render([make_run(augment="mixup:0.2")], tmp_path / "out")["report.md"]
-    assert "Augmentation: mixup:0.2; training accuracy is on augmented images, the label of the greater part" in page
+    assert "Augmentation: mixup:0.2. Training accuracy counts augmented images, by the label" in page
 
 
 def test_a_run_without_augmentation_shows_none_of_it(make_run, tmp_path):
     files = render([write_evaluation(make_run())], tmp_path / "out")
     # The word stands among the terms, of the test split.
     assert not any(word in files[name] for name in ("report.md", "report.html") for word in ("Augment", "ugmented"))
-    assert "Weights kept" not in files["report.html"]
+    assert "Selected weights" not in files["report.html"]
 
 
 def test_the_kept_epoch_and_why_training_ended_are_stated(make_run, tmp_path):
     curves = [EPOCH | {"epoch": epoch, "test_accuracy": 0.5 + 0.05 * epoch} for epoch in (1, 2, 3)]
     chosen = {"epochs": 9, "keep": "best", "patience": 2, "kept_epoch": 1, "ended": "patience"}
     files = render([make_run(curves=curves, **chosen)], tmp_path / "out")
-    assert "Weights kept: epoch 1, the best on the validation split" in files["report.md"]
+    assert "Selected weights: epoch 1, the best on the validation split" in files["report.md"]
     assert "Training ended: no better epoch on the validation split in 2 epochs" in files["report.md"]
     assert "after epoch 1 test accuracy 55.0%" in files["report.html"]
 

@@ -235,8 +235,8 @@ def test_nothing_that_is_published_becomes_markup_in_the_results(make_run):
         ({"test_accuracy": 0.7242}, "72.42%"),
         ({"train_seconds": 11164.0}, "11,164"),
         ({"train_seconds": 167.84}, "167.84"),
-        ({"epoch_seconds": 2.5}, "an epoch 2.5 s"),
-        ({"microseconds_per_example": 37.5}, "an image 37.5 µs"),
+        ({"epoch_seconds": 2.5}, "2.5 s per epoch"),
+        ({"microseconds_per_example": 37.5}, "37.5 µs per image"),
     ],
 )
 def test_a_published_figure_keeps_its_digits(figures, words):

@@ -138,7 +138,7 @@ def test_a_fallback_is_said_with_cause_and_remedy_and_verified_as_the_device_tha
     (row,) = scoreboard_of([folder], published=[])
     assert row["device verified"] == "yes, as cpu"
     assert "fallback from tpu" in row["run"]
-    differences = {one.name: (one.one, one.other) for one in compare_runs(folder, other)}
+    differences = {one.name: (one.first, one.second) for one in compare_runs(folder, other)}
     assert differences["device_verified"] == ("yes, as cpu", "yes")
 
 
@@ -262,8 +262,8 @@ def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
     [
         (2.0, 0.25, {"computing": 6.0, "waiting for input": 2.0, "compilation": 2.0}),
         (None, 0.25, {"computing and compilation": 7.5, "waiting for input": 2.5}),
-        (2.0, None, {"computing, waiting included": 8.0, "compilation": 2.0}),
-        (None, None, {"computing and compilation, waiting included": 10.0}),
+        (2.0, None, {"computing, including waiting": 8.0, "compilation": 2.0}),
+        (None, None, {"computing and compilation, including waiting": 10.0}),
     ],
 )
 def test_a_part_of_training_that_is_not_known_is_not_drawn_as_none_at_all(compilation, share, expected):
@@ -277,7 +277,7 @@ def test_a_part_of_training_that_is_not_known_is_not_drawn_as_none_at_all(compil
 def test_a_run_of_one_epoch_states_no_step_of_training(make_run, tmp_path):
     parts = BREAKDOWN | {"step_seconds": None, "input_wait_share": None}
     files = render([make_run(time_breakdown=parts)], tmp_path / "out")
-    assert "<dt>A step of training</dt><dd>–</dd>" in files["report.html"]
+    assert "<dt>Training step</dt><dd>–</dd>" in files["report.html"]
 
 
 def test_a_step_that_was_not_timed_is_said_with_the_reason(make_run, tmp_path):
@@ -291,7 +291,7 @@ def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):
     files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": None})], tmp_path / "out")
     assert "Time breakdown" in files["report.html"]
     assert '<p class="finding">' not in files["report.html"]
-    assert "-bound" not in files["report.html"].split("What the figures mean")[0]
+    assert "-bound" not in files["report.html"].split("Glossary")[0]
 
 
 def test_receipt_and_memory_are_shown_whatever_they_hold(make_run, tmp_path):

@@ -68,11 +68,11 @@ def test_on_an_accelerator_the_published_peak_of_its_precision_counts_too_and_it
 
 def test_the_report_says_it_of_a_run_and_nothing_where_it_was_not_measured():
     rows = dict(time_rows(run()))
-    assert rows["Operations of a step"] == "4.00 GFLOP"
+    assert rows["Operations per step"] == "4.00 GFLOP"
     assert rows["Model FLOP utilization"] == "40% of the probe's speed"
-    assert "Memory read and written by a step" not in rows
+    assert "Memory traffic per step" not in rows
     counted = dict(time_rows(run(parts={"step_bytes": 2.5e9})))
-    assert counted["Memory read and written by a step"] == "2,500 MB"
+    assert counted["Memory traffic per step"] == "2,500 MB"
     assert "Model FLOP utilization" not in dict(time_rows(run(parts={"step_flops": None})))
 
 

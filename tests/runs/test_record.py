@@ -106,7 +106,9 @@ def test_a_new_setting_tells_runs_apart_in_every_part_of_the_report(wider, make_
     assert len(table.lines) == 2
     bare = [make_run(f"bare {name}", **runs[name]) for name in ("one", "other")]
     for pair in (folders[:2], bare):
-        assert ("settings", "dropout", 0.1, 0.2) in [(d.section, d.name, d.one, d.other) for d in compare_runs(*pair)]
+        assert ("settings", "dropout", 0.1, 0.2) in [
+            (d.section, d.name, d.first, d.second) for d in compare_runs(*pair)
+        ]
 
 
 def test_a_record_of_the_first_version_is_filled_from_its_receipt(make_run):

@@ -13,7 +13,7 @@ from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError
 from pipeline.report.data.reading import Run
 from pipeline.runs.metrics import EXPORT_NAME, weights_digest
-from pipeline.runs.validation import Count, Figure, Untrusted, checked, read_text
+from pipeline.runs.validation import Count, Number, Untrusted, checked, read_text
 
 _DIGITS_IN_NAME = 12
 
@@ -22,9 +22,9 @@ class Form(Untrusted):
     """An exported format, compared with the Keras model on the test split."""
 
     bytes: Count
-    accuracy: Figure
-    agreement: Figure
-    largest_difference: Figure
+    accuracy: Number
+    agreement: Number
+    largest_difference: Number
 
 
 class Exported(Untrusted):

@@ -1,4 +1,4 @@
-"""The sections of a report in the order of the page. Each function takes the report and yields its sections."""
+"""Sections of a report in the order of the page. Each function takes the report and yields its sections."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -29,7 +29,7 @@ TERMINAL = ("overview", "scoreboard", "batches")
 
 
 def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
-    """The sections of these names, by default all, that have blocks. Those of a package that fails are left out."""
+    """Yield the sections with these names, or all, that have blocks. Failing external sections are omitted."""
     for name in SECTIONS if names is None else names:
         yield from call_package(SECTIONS[name], partial(_sections_of, name, report)) or ()
 

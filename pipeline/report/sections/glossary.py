@@ -1,4 +1,4 @@
-"""The glossary: meanings of the report's terms, in the units of its problems."""
+"""Glossary of the report's terms, in the units of its problems."""
 
 from collections.abc import Iterator
 
@@ -11,17 +11,17 @@ from pipeline.report.templating import TEMPLATES
 
 
 def glossary(report: Report) -> Iterator[Section]:
-    """(term, meaning) for the problems of the runs, or for all problems if there is no run."""
-    found = {(run.problem, run.units) for run in report.runs if run.problem in PROBLEMS}
-    found = found or {(name, units_of(name)) for name in PROBLEMS.builtin}
-    units = [one for _, one in sorted(found, key=str)]
+    """Yield terms and meanings for the problems of the runs, or for all built-in problems without runs."""
+    run_units = {(run.problem, run.units) for run in report.runs if run.problem in PROBLEMS}
+    run_units = run_units or {(name, units_of(name)) for name in PROBLEMS.builtin}
+    units = [unit for _, unit in sorted(run_units, key=str)]
     terms = []
     for line in (TEMPLATES / "glossary.txt").read_text(encoding="utf-8").splitlines():
-        # A line may be about the problems of images or of texts alone.
+        # A scope limits a line to problems on images or on texts.
         scope, _, text = line.rpartition("| ")
-        if several := [one for one in units if scope in ("", one.files)]:
-            names = ("one", "many", "rate", "examples")
-            words = {name: " or ".join(dict.fromkeys(getattr(one, name) for one in several)) for name in names}
+        if scoped := [unit for unit in units if scope in ("", unit.files)]:
+            fields = ("one", "many", "rate", "examples")
+            words = {name: " or ".join(dict.fromkeys(getattr(unit, name) for unit in scoped)) for name in fields}
             term, _, meaning = text.format(**words).partition(": ")
             terms.append((capitalized(term), meaning))
-    yield Section("definitions", "What the figures mean", [Facts(terms, "definitions")])
+    yield Section("definitions", "Glossary", [Facts(terms, "definitions")])

@@ -1,4 +1,4 @@
-"""The evaluation of an image classifier: mistakes, confusions, labels and calibration."""
+"""Evaluation of an image classifier, with mistakes, confusions, labels and calibration."""
 
 import base64
 import io
@@ -15,39 +15,39 @@ from pydantic import Field, model_validator
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Table, Text, figures, titled, words
+from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Table, Text, numbers, titled, words
 from pipeline.report.data.reading import Run
-from pipeline.report.formats import NO_FIGURE, left_out, number, percent, plain, run_name
+from pipeline.report.formats import MISSING, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
-from pipeline.runs.validation import Count, Figure, Untrusted, message
+from pipeline.runs.validation import Count, Number, Untrusted, message
 
-# The cells of a larger matrix cannot be read: its worst are listed.
+# A larger matrix is unreadable, so its most frequent confusions are listed instead.
 _MAX_MATRIX = 25
 _MAX_CONFUSIONS = 10
 _MAX_CLASSES = 100
-_MOST_ON_CARD = 5
+_MAX_ON_CARD = 5
 _MAX_CALIBRATIONS = 8
-# More than any dataset here has, and more than a page would show.
-_MOST_LABELS, _MOST_TILES, _MOST_TILE_SIDE = 10_000, 1_000, 512
+# Limits above the size of any supported dataset or page.
+_MAX_LABELS, _MAX_TILES, _MAX_TILE_SIDE = 10_000, 1_000, 512
 
 
 class LabelMetrics(Untrusted):
     """Metrics of a label."""
 
     examples: Count
-    precision: Figure
-    recall: Figure
-    f1: Figure
+    precision: Number
+    recall: Number
+    f1: Number
 
 
 class Bin(Untrusted):
-    """Predictions with a confidence in a range."""
+    """Predictions within a range of confidence."""
 
-    low: Figure
-    high: Figure
+    low: Number
+    high: Number
     examples: Count
-    confidence: Figure
-    accuracy: Figure
+    confidence: Number
+    accuracy: Number
 
 
 class Mistake(Untrusted):
@@ -56,7 +56,7 @@ class Mistake(Untrusted):
     index: Count
     label: Count
     predicted: Count
-    confidence: Figure
+    confidence: Number
 
 
 class Example(Untrusted):
@@ -68,7 +68,7 @@ class Example(Untrusted):
 
 
 class Augmented(Untrusted):
-    """An image as training saw it."""
+    """An image as it was used in training."""
 
     index: Count
     label: Count
@@ -84,23 +84,23 @@ class Tiles(Untrusted):
 
 
 class WithoutDuplicates(Untrusted):
-    """The accuracy on the test images that are not in the train split."""
+    """The accuracy on the test images that the train split does not contain."""
 
     num_examples: Count
-    accuracy: Figure
+    accuracy: Number
 
 
 class ImageEvaluation(Untrusted):
-    """Of an image classifier."""
+    """Evaluation of an image classifier."""
 
-    label_names: Annotated[list[str], Field(min_length=1, max_length=_MOST_LABELS)]
+    label_names: Annotated[list[str], Field(min_length=1, max_length=_MAX_LABELS)]
     label_counts: dict[str, dict[str, Count]]
     num_examples: Count
-    accuracy: Figure
+    accuracy: Number
     confusion_matrix: list[list[Count]]
     classes: list[LabelMetrics]
     calibration: list[Bin]
-    expected_calibration_error: Figure
+    expected_calibration_error: Number
     data_warnings: list[tuple[str, str]] = []
     without_duplicates: WithoutDuplicates | None = None
     mistakes: list[Mistake]
@@ -109,12 +109,12 @@ class ImageEvaluation(Untrusted):
     tiles: Tiles
 
     @model_validator(mode="after")
-    def _is_about_its_labels(self) -> "ImageEvaluation":
+    def _check_labels(self) -> "ImageEvaluation":
         count = len(self.label_names)
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
-        predicted = (one.predicted or 0 for one in (*self.mistakes, *self.examples))
-        labels = (one.label for one in (*self.mistakes, *self.examples, *self.augmented))
+        predicted = (item.predicted or 0 for item in (*self.mistakes, *self.examples))
+        labels = (item.label for item in (*self.mistakes, *self.examples, *self.augmented))
         if (greatest := max((*labels, *predicted), default=0)) >= count:
             names = '"mistakes", "examples" and "augmented"'
             raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
@@ -122,27 +122,27 @@ class ImageEvaluation(Untrusted):
 
 
 def label_names(facts: ImageEvaluation) -> list[str]:
-    """The labels of an evaluation."""
+    """Return the labels of an evaluation."""
     return [plain(name, 24) for name in facts.label_names]
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
-    """The blocks of a run's evaluation."""
+    """Return the blocks of a run's evaluation."""
     facts: ImageEvaluation = run.evaluation
     pictures = report.pictures_of(run)
     wrong = sum(sum(row) - row[true] for true, row in enumerate(facts.confusion_matrix))
-    shown = f", {number(len(facts.mistakes))} of them shown" if wrong > len(facts.mistakes) else ""
-    mistakes = f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{shown}"
-    columns = [*words("label"), *figures("test images", "precision", "recall", "F1")]
+    count_note = f", {number(len(facts.mistakes))} of them shown" if wrong > len(facts.mistakes) else ""
+    mistakes = f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{count_note}"
+    columns = [*words("label"), *numbers("test images", "precision", "recall", "F1")]
     classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
     more = Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))
     calibration = Chart(
         f"Calibration of {run_name(run)} over {number(facts.num_examples)} images",
         partial(drawings.plot_calibration, facts.calibration),
         [
-            f"confidence {percent(one.confidence)}: right {percent(one.accuracy)}"
-            for one in facts.calibration
-            if one.accuracy is not None
+            f"confidence {percent(interval.confidence)}, accuracy {percent(interval.accuracy)}"
+            for interval in facts.calibration
+            if interval.accuracy is not None
         ],
     )
     tested, augmented = _galleries(facts, pictures)
@@ -150,38 +150,38 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
         *(titled(f"{mistakes}, the most confident first", tested) if facts.mistakes else []),
         Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
         Text(f"Calibration: expected error {percent(facts.expected_calibration_error)}", "heading"),
-        # Drawings of many runs would make up most of the page.
+        # Drawings of many runs would dominate the page.
         *([calibration] if run in report.requested()[:_MAX_CALIBRATIONS] else []),
         *titled(f"Augmented: {plain(run.augment, 120)}", augmented),
     ]
 
 
 def _galleries(facts: ImageEvaluation, pictures: Mapping[str, Sequence[str]]) -> tuple[Gallery, Gallery]:
-    """The mistakes with the first correct test image of each label, and the augmented training images."""
-    names, mistakes, right, augmented = label_names(facts), [], {}, []
-    # A mistake without a picture is listed too.
-    for one, png in zip_longest(facts.mistakes, pictures.get("mistakes", ())):
-        index, label, predicted = number(one.index), names[one.label], names[one.predicted]
-        alternative, note = f"Test image {index}: {label}, predicted as {predicted}", f"is {label}, test image {index}"
-        mistakes.append(Picture(png or "", alternative, predicted, percent(one.confidence), note, is_mistake=True))
-    for one, png in zip(facts.examples, pictures.get("examples", ()), strict=False):
-        index, label = number(one.index), names[one.label]
+    """Return the mistakes with the first correct test image per label, and the augmented training images."""
+    names, mistakes, correct, augmented = label_names(facts), [], {}, []
+    # Mistakes without a picture are listed too.
+    for item, png in zip_longest(facts.mistakes, pictures.get("mistakes", ())):
+        index, label, predicted = number(item.index), names[item.label], names[item.predicted]
+        alt, note = f"Test image {index}: {label}, predicted as {predicted}", f"label {label}, test image {index}"
+        mistakes.append(Picture(png or "", alt, predicted, percent(item.confidence), note, is_mistake=True))
+    for item, png in zip(facts.examples, pictures.get("examples", ()), strict=False):
+        index, label = number(item.index), names[item.label]
         picture = Picture(
-            png, f"Test image {index}: {label}, rightly predicted", label, "", f"right, test image {index}"
+            png, f"Test image {index}: {label}, correctly predicted", label, "", f"correct, test image {index}"
         )
-        if one.predicted == one.label:
-            right.setdefault(one.label, picture)
-    for one, png in zip(facts.augmented, pictures.get("augmented", ()), strict=False):
-        seen = f"in epoch {number(one.epoch)}" if one.epoch else "as stored"
-        alternative = f"Training image {number(one.index)}, {names[one.label]}, {seen}"
-        augmented.append(Picture(png, alternative, note=seen))
-    return Gallery([*mistakes, *right.values()]), Gallery(augmented)
+        if item.predicted == item.label:
+            correct.setdefault(item.label, picture)
+    for item, png in zip(facts.augmented, pictures.get("augmented", ()), strict=False):
+        epoch = f"in epoch {number(item.epoch)}" if item.epoch else "as stored"
+        alt = f"Training image {number(item.index)}, {names[item.label]}, {epoch}"
+        augmented.append(Picture(png, alt, note=epoch))
+    return Gallery([*mistakes, *correct.values()]), Gallery(augmented)
 
 
 def _confusions(facts: ImageEvaluation, name: str) -> list[Block]:
     names, matrix = label_names(facts), facts.confusion_matrix
     if len(names) > _MAX_MATRIX:
-        columns, title = [*words("true label"), *figures("predicted label", "test images")], "Most frequent confusions"
+        columns, title = [*words("true label"), *numbers("predicted label", "test images")], "Most frequent confusions"
         return titled(title, Table(columns, confusion_rows(facts), label=f"{title}: {name}", style="classes"))
     rows = []
     for true, (label, counts) in enumerate(zip(names, matrix, strict=True)):
@@ -189,20 +189,20 @@ def _confusions(facts: ImageEvaluation, name: str) -> list[Block]:
         cells = [Cell(number(count), share=share) for count, share in zip(counts, shares, strict=True)]
         cells[true] = replace(cells[true], is_right=True)
         rows.append([label, *cells])
-    columns = [*words("true ↓ predicted →"), *figures(*names)]
-    caption = "Test images by true label (rows) and predicted label (columns); the diagonal is correct."
+    columns = [*words("true ↓ predicted →"), *numbers(*names)]
+    caption = "Test images by true label (rows) and predicted label (columns). The diagonal is correct."
     table = Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
     return titled("Confusion matrix", table)
 
 
 def confusion_rows(facts: ImageEvaluation, limit: int = _MAX_CONFUSIONS) -> list[tuple[str, str, str]]:
-    """The most frequent confusions: (true label, predicted label, test images)."""
+    """Return the most frequent confusions as (true label, predicted label, test images)."""
     names = label_names(facts)
-    return [(names[true], names[given], number(count)) for true, given, count in worst_confusions(facts, limit)]
+    return [(names[true], names[predicted], number(count)) for true, predicted, count in worst_confusions(facts, limit)]
 
 
 def class_rows(facts: ImageEvaluation) -> list[tuple[str, ...]]:
-    """(label, test images, precision, recall, F1)."""
+    """Return (label, test images, precision, recall, F1) per label."""
     return [
         (name, number(entry.examples), percent(entry.precision), percent(entry.recall), percent(entry.f1))
         for name, entry in zip(label_names(facts), facts.classes[:_MAX_CLASSES], strict=False)
@@ -210,10 +210,10 @@ def class_rows(facts: ImageEvaluation) -> list[tuple[str, ...]]:
 
 
 def card(run: Run) -> dict[str, Any]:
-    """The values of the cards."""
+    """Return the values of the cards."""
     facts: ImageEvaluation | None = run.evaluation
     if not facts:
-        return {"rows": [("expected calibration error", NO_FIGURE)]}
+        return {"rows": [("expected calibration error", MISSING)]}
     counts = {plain(split): sum(labels.values()) for split, labels in facts.label_counts.items()}
     calibration = ("expected calibration error", percent(facts.expected_calibration_error))
     classes = [(f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in class_rows(facts)]
@@ -221,26 +221,26 @@ def card(run: Run) -> dict[str, Any]:
         "labels": [plain(name) for name in facts.label_names],
         "counts": [(split, count, count) for split, count in counts.items()],
         "rows": [calibration, *classes],
-        "confusions": confusion_rows(facts, _MOST_ON_CARD),
+        "confusions": confusion_rows(facts, _MAX_ON_CARD),
     }
 
 
 def worst_confusions(facts: ImageEvaluation, limit: int) -> Sequence[tuple[int, int, int]]:
-    """The pairs of labels most often taken for each other: (true, predicted, examples), the most frequent first."""
+    """Return pairs of confused labels as (true, predicted, examples), most frequent first."""
     pairs = [
-        (true, given, count)
+        (true, predicted, count)
         for true, row in enumerate(facts.confusion_matrix)
-        for given, count in enumerate(row)
-        if count and given != true
+        for predicted, count in enumerate(row)
+        if count and predicted != true
     ]
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))[:limit]
 
 
 def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
-    """The tiles of the ``mistakes``, the ``examples`` and the ``augmented`` ones, in their order, as PNGs in base64.
+    """Read the tiles of the ``mistakes``, the ``examples`` and the ``augmented`` images, in order, as base64 PNGs.
 
     Raises:
-        DamagedArtifactError: A file is missing or is not an image of as many tiles.
+        DamagedArtifactError: A file is missing, or is not an image of the expected tiles.
     """
     sheets = {"mistakes": MISTAKES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
     return {kind: _cut(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
@@ -248,7 +248,7 @@ def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
 
 def _cut(path: Path, tiles: Tiles, count: int) -> list[str]:
     per_row, height, width = tiles.per_row, tiles.height, tiles.width
-    if not (0 < per_row <= _MOST_TILES and count <= _MOST_TILES and 0 < height <= _MOST_TILE_SIDE >= width > 0):
+    if not (0 < per_row <= _MAX_TILES and count <= _MAX_TILES and 0 < height <= _MAX_TILE_SIDE >= width > 0):
         raise DamagedArtifactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))
     if not count:
         return []
@@ -256,7 +256,7 @@ def _cut(path: Path, tiles: Tiles, count: int) -> list[str]:
         with Image.open(path, formats=["PNG"]) as sheet:
             if sheet.size != (per_row * width, -(-count // per_row) * height):
                 raise DamagedArtifactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
-            corners = [(place % per_row * width, place // per_row * height) for place in range(count)]
+            corners = [(index % per_row * width, index // per_row * height) for index in range(count)]
             return [_png(sheet.crop((left, top, left + width, top + height))) for left, top in corners]
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DamagedArtifactError(message(path, f"expected a PNG image: {error}")) from error

@@ -1,4 +1,4 @@
-"""Sections about the requested runs: figures, receipt, settings, times, exports and epochs."""
+"""Sections about the requested runs, with metrics, receipt, settings, times, exports and epochs."""
 
 import math
 from collections.abc import Iterator
@@ -6,45 +6,45 @@ from typing import Any
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, figures, titled, words
+from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, numbers, titled, words
 from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook
-from pipeline.report.formats import NO_FIGURE
+from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.runs.record import Beginning
 
-# More would make a page longer than anyone reads. report.json contains all.
+# These limit the length of the page. report.json contains everything.
 _MAX_RUNS = 24
 _MAX_EVIDENCE = 100
 _OPEN_EPOCHS = 12
 
-# Field of the record's time_breakdown → its name. Earlier versions recorded the first one only.
+# Field of the record's time_breakdown → label. Earlier versions recorded only the first field.
 _TIMES = {
     "compilation_seconds": "Compilation",
     "startup_seconds": "Start-up",
     "loading_seconds": "Loading the data",
-    "training_seconds": "Training, compilation included",
+    "training_seconds": "Training, including compilation",
     "evaluation_seconds": "Evaluation",
     "checkpoint_seconds": "Checkpoints",
     "saving_seconds": "Saving",
-    "measuring_seconds": "Timing a step alone",
+    "measuring_seconds": "Benchmarking",
     "profiling_seconds": "Profiling",
 }
-# One part of the drawing.
-_AROUND = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
+# These times share a segment of the bar.
+_OTHER_TIMES = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
 
 
 def this_run(report: Report) -> Iterator[Section]:
-    """The figures, settings and times of a single requested run."""
+    """Yield metrics, settings and times of a single requested run."""
     runs = report.requested()
     if len(runs) == 1:
         receipt = titled("Requested and effective", *receipt_blocks(runs[0], "Requested and effective"))
-        yield Section("this-run", "This run", _figures_and_settings(runs[0], receipt))
+        yield Section("this-run", "This run", _metrics_and_settings(runs[0], receipt))
         yield Section("times", "Time breakdown", time_blocks(runs[0]))
 
 
 def requested_runs(report: Report) -> Iterator[Section]:
-    """The exports and epochs of a single requested run, or everything about each of several."""
+    """Yield exports and epochs of a single requested run, or everything about each of several."""
     runs = report.requested()
     if len(runs) == 1:
         yield Section("exports", "Exports", [export_table(report, runs[0], "this run")])
@@ -59,7 +59,7 @@ def requested_runs(report: Report) -> Iterator[Section]:
 def _fold(report: Report, run: Run) -> Box:
     name = fmt.run_name(run)
     blocks = [
-        *_figures_and_settings(run, receipt_blocks(run, f"Requested and effective: {name}")),
+        *_metrics_and_settings(run, receipt_blocks(run, f"Requested and effective: {name}")),
         *titled("Time breakdown", *time_blocks(run)),
         *evaluation_blocks(report, run, name),
         *titled("Exports", export_table(report, run, name)),
@@ -68,34 +68,34 @@ def _fold(report: Report, run: Run) -> Box:
     return Box("fold", blocks, summary=name, note=time_verdict(run), style="run")
 
 
-def _figures_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
+def _metrics_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
     settings = titled("Settings and results", Facts(list(circumstances(run))))
     return [Facts(list(tiles(run)), "tiles"), Box("pair", [Box("part", receipt), Box("part", settings)])]
 
 
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
-    """The most important figures with their units."""
+    """Yield the most important metrics with their units."""
     units = run.units
     yield from call_hook(run.problem, "tiles", run) or ()
     yield "Test accuracy", fmt.percent(run.test_accuracy, 2)
-    for what, name in (
+    for label, name in (
         ("Test accuracy with test-time augmentation", "test_tta_accuracy"),
         ("Validation accuracy", "validation_accuracy"),
         ("Validation accuracy with test-time augmentation", "validation_tta_accuracy"),
     ):
         if (metric := getattr(run, name)) is not None:
-            yield what, fmt.percent(metric, 2)
+            yield label, fmt.percent(metric, 2)
     yield "Training time", fmt.number(run.train_seconds, 1, " s")
     yield fmt.capitalized(units.rate), fmt.number(run.examples_per_second)
     yield "First epoch", fmt.number(run.first_epoch_seconds, 1, " s")
 
 
 def receipt_blocks(run: Run, label: str) -> list[Block]:
-    """The requested and the effective values with their verification, and the evidence."""
+    """Return requested and effective values with their verification, and the evidence."""
     verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
     data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
     if data_verified == "no reference":
-        data_verified = "no reference checksum exists for this data set"
+        data_verified = "no reference checksum exists for this dataset"
         digests = (run.content_digests or {}).items()
         data = "; ".join([data, *(f"sha256 of {fmt.plain(split)} {fmt.plain(digest)}" for split, digest in digests)])
     device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
@@ -107,23 +107,23 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
         ("XLA", _switch(run.requested_jit_compile), _switch(run.jit_compile), "not measured"),
     ]
     table = Table(words("", "Requested", "Effective", "Verified"), rows, label=label)
-    # Receipts of earlier versions call failed checks doubts.
+    # Earlier versions used another key for failed checks.
     labels = dict.fromkeys(("doubts", "failed_checks"), "failed checks")
-    receipt = {labels.get(name, name): part for name, part in (run.receipt or {}).items()}
+    receipt = {labels.get(name, name): value for name, value in (run.receipt or {}).items()}
     evidence = [(fmt.plain(path, 120), value) for path, value in leaves(receipt)]
     more = Text(fmt.left_out(len(evidence) - _MAX_EVIDENCE, "more line"))
     return [table, Box("fold", [Facts(evidence[:_MAX_EVIDENCE]), more], summary="Hardware evidence")]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, text) of each leaf of a JSON value."""
+    """Yield (path, text) of each leaf of a JSON value."""
     if isinstance(value, dict | list):
         for name, child in value.items() if isinstance(value, dict) else enumerate(value, start=1):
             yield from leaves(child, f"{path} / {name}" if path else str(name))
     elif isinstance(value, bool):
         yield path, fmt.yes_no(value)
     else:
-        yield path, NO_FIGURE if value is None else fmt.plain(value, 200)
+        yield path, MISSING if value is None else fmt.plain(value, 200)
 
 
 def _switch(value: Any) -> str:
@@ -131,7 +131,7 @@ def _switch(value: Any) -> str:
 
 
 def circumstances(run: Run) -> Iterator[tuple[str, str]]:
-    """Everything else that is needed to repeat a run."""
+    """Yield all other facts that are needed to repeat a run."""
     batch = f"{fmt.number(run.global_batch_size)} {run.units.examples}"
     yield "Model / recipe", fmt.model_and_recipe(run)
     yield from _weights(run)
@@ -139,19 +139,19 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     yield "Seed", fmt.plain(run.seed)
     yield from _choices(run)
     yield "Test loss", fmt.number(run.test_loss, 4)
-    reached, examples = run.test_accuracy, run.test_examples
-    # Characters of one sequence depend on each other, so this formula would give too little.
+    accuracy, examples = run.test_accuracy, run.test_examples
+    # Characters of a sequence depend on each other, so this formula would underestimate the error.
     independent = results_of(run.problem).ranking.predictions_per_draw == 1
-    if independent and reached is not None and examples and 0 <= reached <= 1:
-        error = 100 * math.sqrt(reached * (1 - reached) / examples)
-        counted = f"{fmt.number(examples)} {run.units.many}"
-        yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {counted}"
-    for one in to_accuracy(run):
-        flops = f"{one.flops:.2e} FLOP" if one.flops is not None else ""
-        seconds = fmt.number(one.seconds, 1, " s") if one.seconds is not None else ""
-        how = " with test-time augmentation" if one.with_views else ""
-        what = f"Training to {fmt.percent(one.accuracy, 0)} test accuracy{how}"
-        yield what, fmt.joined(flops, seconds, fmt.plural(one.epoch, "epoch"))
+    if independent and accuracy is not None and examples and 0 <= accuracy <= 1:
+        error = 100 * math.sqrt(accuracy * (1 - accuracy) / examples)
+        size = f"{fmt.number(examples)} {run.units.many}"
+        yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, for {size}"
+    for goal in to_accuracy(run):
+        flops = f"{goal.flops:.2e} FLOP" if goal.flops is not None else ""
+        seconds = fmt.number(goal.seconds, 1, " s") if goal.seconds is not None else ""
+        suffix = " with test-time augmentation" if goal.with_views else ""
+        label = f"Training to {fmt.percent(goal.accuracy, 0)} test accuracy{suffix}"
+        yield label, fmt.joined(flops, seconds, fmt.plural(goal.epoch, "epoch"))
     yield "Finished", fmt.moment(run.finished_at)
     yield "Host", fmt.plain(run.hostname or "unknown")
     yield "Fingerprint", fmt.plain(run.fingerprint)
@@ -160,38 +160,37 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _weights(run: Run) -> Iterator[tuple[str, str]]:
-    """The outputs if they are logits, and the initial and frozen weights if there are any."""
+    """Yield logits as the kind of output, and the initial and frozen weights."""
     if run.outputs == "logits":
-        yield "Network gives", "logits; probabilities are their softmax"
+        yield "Model output", "logits (their softmax gives probabilities)"
     if run.initial_weights_digest:
-        which = f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else fmt.plain(run.initial_weights)
-        yield "Initial weights", f"{which}, sha256 {fmt.plain(run.initial_weights_digest)[:12]}"
+        source = f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else fmt.plain(run.initial_weights)
+        yield "Initial weights", f"{source}, sha256 {fmt.plain(run.initial_weights_digest)[:12]}"
     beginning = run.beginning or Beginning()
     if beginning.adapted_examples:
-        yield "Adapted to", f"{fmt.number(beginning.adapted_examples)} examples of train"
+        yield "Adapted on", f"{fmt.number(beginning.adapted_examples)} train examples"
     layers = {
-        "Layers that took them": beginning.taken,
-        "Layers that did not": beginning.left,
+        "Layers with initial weights": beginning.taken,
+        "Layers without initial weights": beginning.left,
         "Frozen": beginning.frozen,
     }
-    yield from ((what, fmt.plain(", ".join(names), 400)) for what, names in layers.items() if names)
+    yield from ((label, fmt.plain(", ".join(names), 400)) for label, names in layers.items() if names)
 
 
 def _choices(run: Run) -> Iterator[tuple[str, str]]:
-    """Augmentation, the epoch that was kept, and why training ended, if the settings ask for them."""
+    """Yield augmentation, the selected epoch and the reason why training ended, as far as settings control them."""
     if run.augment:
-        counts = "the label of the greater part counts" if "mixup" in run.augment else "as the network saw them"
-        augmented = f"{fmt.plain(run.augment, 120)}; training accuracy is on augmented images, {counts}"
-        yield "Augmentation", augmented
+        label = ", by the label with the larger share" if "mixup" in run.augment else ""
+        yield "Augmentation", f"{fmt.plain(run.augment, 120)}. Training accuracy counts augmented images{label}."
     if run.keep != "last" and run.kept_epoch is not None:
-        yield "Weights kept", f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"
+        yield "Selected weights", f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"
     if run.patience and run.ended:
         patience = f"no better epoch on the validation split in {fmt.plural(run.patience, 'epoch')}"
-        yield "Training ended", patience if run.ended == "patience" else "after all its epochs"
+        yield "Training ended", patience if run.ended == "patience" else "after all epochs"
 
 
 def time_verdict(run: Run) -> str:
-    """Whether the steps waited for the device or for the input. Empty if it was not measured."""
+    """Return whether steps waited for the device or for the input. Empty if not measured."""
     share = run.time_breakdown and run.time_breakdown.input_wait_share
     if share is None:
         return ""
@@ -200,75 +199,75 @@ def time_verdict(run: Run) -> str:
 
 
 def time_blocks(run: Run) -> list[Block]:
-    """The time of the run by its parts. Empty if it was not measured."""
-    parts = [(what, max(0.0, seconds)) for what, seconds in seconds_by_part(run)]
+    """Return the time of the run by its parts. Empty if not measured."""
+    parts = [(label, max(0.0, seconds)) for label, seconds in seconds_by_part(run)]
     total = sum(seconds for _, seconds in parts)
     chart = Chart(
         f"Time breakdown of {fmt.run_name(run)}",
         shares=[seconds / total for _, seconds in parts if total],
-        legend=[(f"{what}: {fmt.number(seconds, 1)} s", "") for what, seconds in parts],
+        legend=[(f"{label}: {fmt.number(seconds, 1)} s", "") for label, seconds in parts],
     )
-    known = [chart] if math.isfinite(total) and total else []
-    return [Text(time_verdict(run), kind="finding"), *known, Facts(list(time_rows(run)), "facts seconds")]
+    charts = [chart] if math.isfinite(total) and total else []
+    return [Text(time_verdict(run), kind="finding"), *charts, Facts(list(time_rows(run)), "facts seconds")]
 
 
 def time_rows(run: Run) -> Iterator[tuple[str, str]]:
-    """Seconds or shares of a step. Empty if they were not measured.
+    """Yield seconds or shares of a step. Empty if not measured.
 
-    The step that was timed alone is omitted: on a machine that became slower, a step without waiting would seem to take
-    longer than one with it.
+    The benchmark of the step alone is omitted. If the machine became slower in between, it would exceed the step in
+    training.
     """
-    parts = run.time_breakdown
-    if parts is None:
+    times = run.time_breakdown
+    if times is None:
         return
-    step, share = parts.step_seconds, parts.input_wait_share
+    step, share = times.step_seconds, times.input_wait_share
     waiting = math.nan if share is None else share
-    yield "A step of training", fmt.number(step, 2, " ms", 1000)
-    yield "of it computing", fmt.number(step, 2, " ms", 1000 * (1 - waiting))
-    yield "of it waiting for its input", fmt.number(step, 2, " ms", 1000 * waiting)
-    yield "Share of a step spent waiting", fmt.percent(share, 0)
-    yield "The input of a step alone", fmt.number(parts.input_alone_seconds, 2, " ms", 1000)
-    for name, what in _TIMES.items():
-        seconds = getattr(parts, name)
+    yield "Training step", fmt.number(step, 2, " ms", 1000)
+    yield "Computing per step", fmt.number(step, 2, " ms", 1000 * (1 - waiting))
+    yield "Waiting for input per step", fmt.number(step, 2, " ms", 1000 * waiting)
+    yield "Share of the step spent waiting", fmt.percent(share, 0)
+    yield "Input of a step alone", fmt.number(times.input_alone_seconds, 2, " ms", 1000)
+    for name, label in _TIMES.items():
+        seconds = getattr(times, name)
         if name == "compilation_seconds" or seconds is not None:
-            yield what, fmt.number(seconds, 2, " s")
+            yield label, fmt.number(seconds, 2, " s")
     if shares := utilization(run):
-        yield "Operations of a step", fmt.number(parts.step_flops, 2, " GFLOP", 1e-9)
-        if moved := parts.step_bytes:
-            yield "Memory read and written by a step", fmt.number(moved, 0, " MB", 1e-6)
-        of = {"probe": "of the probe's speed", "published": "of the published peak"}
-        speeds = ", ".join(f"{fmt.percent(share, 0)} {of[name]}" for name, share in shares.items())
+        yield "Operations per step", fmt.number(times.step_flops, 2, " GFLOP", 1e-9)
+        if traffic := times.step_bytes:
+            yield "Memory traffic per step", fmt.number(traffic, 0, " MB", 1e-6)
+        reference = {"probe": "of the probe's speed", "published": "of the published peak"}
+        speeds = ", ".join(f"{fmt.percent(share, 0)} {reference[name]}" for name, share in shares.items())
         yield "Model FLOP utilization", speeds
-    if parts.not_measured:
-        yield "Not timed alone", fmt.plain(parts.not_measured)
+    if times.not_measured:
+        yield "Not benchmarked", fmt.plain(times.not_measured)
 
 
 def seconds_by_part(run: Run) -> list[tuple[str, float]]:
-    """(part, seconds) of the whole stage. Empty if they were not measured.
+    """Return (part, seconds) of the whole stage. Empty if not measured.
 
-    An unknown part of the training belongs to computing, whose name says so.
+    The label of computing names any part of the training that is not known separately.
     """
-    parts, total = run.time_breakdown, run.train_seconds
-    if parts is None or total is None:
+    times, total = run.time_breakdown, run.train_seconds
+    if times is None or total is None:
         return []
-    compilation, share = parts.compilation_seconds, parts.input_wait_share
+    compilation, share = times.compilation_seconds, times.input_wait_share
     compiled = min(compilation or 0, total)
     waiting = (total - compiled) * (share or 0)
     computing = "computing" if compilation is not None else "computing and compilation"
     return [
-        (computing if share is not None else f"{computing}, waiting included", total - compiled - waiting),
+        (computing if share is not None else f"{computing}, including waiting", total - compiled - waiting),
         *([("waiting for input", waiting)] if share is not None else []),
         *([("compilation", compiled)] if compilation is not None else []),
-        ("evaluation", parts.evaluation_seconds or 0),
-        ("checkpoints, saving", (parts.checkpoint_seconds or 0) + (parts.saving_seconds or 0)),
-        ("start-up, loading, timings", sum(getattr(parts, name) or 0 for name in _AROUND)),
+        ("evaluation", times.evaluation_seconds or 0),
+        ("checkpoints, saving", (times.checkpoint_seconds or 0) + (times.saving_seconds or 0)),
+        ("start-up, loading, benchmarking", sum(getattr(times, name) or 0 for name in _OTHER_TIMES)),
     ]
 
 
 def epoch_table(run: Run, label: str) -> Table:
-    """Accuracy, loss, time and throughput of each epoch."""
+    """Return accuracy, loss, time and throughput of each epoch."""
     titles = ("training accuracy", "test accuracy", "training loss", "test loss", "training, s", "evaluation, s")
-    shown = fmt.spread(run.curves)
+    epochs = fmt.spread(run.curves)
     rows = [
         (
             fmt.number(row.epoch),
@@ -279,39 +278,39 @@ def epoch_table(run: Run, label: str) -> Table:
             fmt.number(row.train_seconds, 2),
             fmt.number(row.evaluation_seconds, 2),
             fmt.number(row.examples_per_second),
-            NO_FIGURE if row.learning_rate is None else f"{row.learning_rate:.2e}",
+            MISSING if row.learning_rate is None else f"{row.learning_rate:.2e}",
         )
-        for row in shown
+        for row in epochs
     ]
-    more = fmt.left_out(len(run.curves) - len(shown), "more epoch")
+    more = fmt.left_out(len(run.curves) - len(epochs), "more epoch")
     caption = f"Accuracy, loss, time and throughput of each epoch. {more}".strip()
-    columns = figures("epoch", *titles, "per second", "learning rate")
+    columns = numbers("epoch", *titles, "per second", "learning rate")
     return Table(columns, rows, label=label, caption=caption, style="wide")
 
 
 def export_table(report: Report, run: Run, name: str) -> Table:
-    """The exported forms."""
+    """Return the exported formats."""
     exported = report.exports.get(run.fingerprint)
     rows = [
         (
             fmt.plain(form),
-            fmt.number(one.bytes, 2, " MB", 1e-6),
-            fmt.percent(one.accuracy, 2),
-            fmt.percent(one.agreement, 2),
+            fmt.number(export.bytes, 2, " MB", 1e-6),
+            fmt.percent(export.accuracy, 2),
+            fmt.percent(export.agreement, 2),
         )
-        for form, one in (exported.forms if exported else {}).items()
+        for form, export in (exported.forms if exported else {}).items()
     ]
-    columns = [*words("form"), *figures("size", "accuracy", "agrees with Keras")]
-    return Table(columns, rows, label=f"Exported forms: {name}", style="classes")
+    columns = [*words("format"), *numbers("size", "accuracy", "agreement with Keras")]
+    return Table(columns, rows, label=f"Exported formats: {name}", style="classes")
 
 
 def evaluation(report: Report) -> Iterator[Section]:
-    """The evaluation of a single requested run."""
+    """Yield the evaluation of a single requested run."""
     runs = report.requested()
     if len(runs) == 1:
         yield Section("evaluation", "Evaluation", evaluation_blocks(report, runs[0], "this run"))
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
-    """The blocks of a run's evaluation, in the section of its problem. Empty if it has none."""
+    """Return the blocks of a run's evaluation from its problem's section, or nothing."""
     return (run.evaluation and call_hook(run.problem, "evaluation_blocks", report, run, name)) or []

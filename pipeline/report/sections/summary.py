@@ -1,4 +1,4 @@
-"""The head of a report: a verdict on the requested runs, their changes, and warnings about their figures."""
+"""Head of a report, with a verdict on the requested runs, their changes, and warnings about their metrics."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,7 +7,7 @@ from pipeline.report import formats as fmt
 from pipeline.report.data.changes import describe_change
 from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import Row
-from pipeline.report.formats import NO_FIGURE
+from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.runs import time_verdict
 from pipeline.runs.record import SKIPPED
@@ -17,7 +17,7 @@ def verdict(report: Report) -> str:
     """One sentence about the requested runs."""
     runs = report.requested()
     if not runs:
-        return "This report is about no run in particular." if report.runs else "No run has finished yet."
+        return "No run was requested for this report." if report.runs else "No run has finished yet."
     if len(runs) == 1 and runs[0].status == SKIPPED:
         device, cause = fmt.plain(runs[0].requested_device), fmt.plain(runs[0].mismatch.cause, 300)
         return fmt.sentence(f"The run on {device} was skipped: {cause}")
@@ -26,7 +26,7 @@ def verdict(report: Report) -> str:
     # The row of the scoreboard with these runs and no others.
     rows = [row for row in report.scenarios if sorted(row.fingerprints) == requested and row.run.status != SKIPPED]
     if len(runs) == 1 or rows:
-        return _figures(runs, runs[0] if len(runs) == 1 else rows[0])
+        return _metrics(runs, runs[0] if len(runs) == 1 else rows[0])
     skipped = f", {len(runs) - len(finished)} skipped" if len(finished) < len(runs) else ""
     several = f"{len(finished)} of {fmt.plural(len(runs), 'requested run')} finished{skipped}"
     if not finished:
@@ -38,8 +38,8 @@ def verdict(report: Report) -> str:
     return f"{several}, with {accuracy} test accuracy on {data}, at {rate} {rates}."
 
 
-def _figures(runs: Sequence[Run], row: Run | Row) -> str:
-    """The figures of a single run, or of several that differ in their seed alone."""
+def _metrics(runs: Sequence[Run], row: Run | Row) -> str:
+    """Return the metrics of a single run, or of several that differ only in their seed."""
     run, units = runs[0], runs[0].units
     unit = results_of(run.problem).loss_unit
     loss = f"{fmt.number(row.test_loss, 3)} {unit} per {units.one} and " if unit else ""
@@ -56,12 +56,12 @@ def _figures(runs: Sequence[Run], row: Run | Row) -> str:
 
 
 def _range(values: Sequence[float | None], show: Callable[[float | None], str]) -> str:
-    known = [value for value in values if value is not None]
-    return " to ".join(dict.fromkeys(show(end) for end in (min(known), max(known)))) if known else NO_FIGURE
+    numbers = [value for value in values if value is not None]
+    return " to ".join(dict.fromkeys(show(end) for end in (min(numbers), max(numbers)))) if numbers else MISSING
 
 
 def change_sentences(report: Report) -> list[str]:
-    """A sentence for each group of requested runs that has earlier comparable runs."""
+    """Return a sentence per group of requested runs with earlier comparable runs."""
     return [
         f"Since the last comparable run ({fmt.moment(change.since)}), the test accuracy changed by "
         f"{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}. "
@@ -73,12 +73,12 @@ def change_sentences(report: Report) -> list[str]:
 
 
 def is_alarming(report: Report) -> bool:
-    """Whether the first warning is an alarm."""
+    """Return whether the first warning is an alarm."""
     return any(run.is_placeholder for run in report.requested()) or bool(report.gate and report.gate.failures)
 
 
 def warnings(report: Report, *, has_failures: bool = True) -> list[tuple[str, str]]:
-    """(headline, explanation): first the thresholds that are not reached, then the warnings of the runs, each once."""
+    """Return (headline, explanation) pairs, first for the thresholds that are not reached, then for each run."""
     gate, failed = report.gate, []
     if gate and gate.failures and has_failures:
         failed = [("Thresholds not reached", " ".join(map(fmt.sentence, gate.failures)))]
@@ -88,41 +88,41 @@ def warnings(report: Report, *, has_failures: bool = True) -> list[tuple[str, st
 
 
 def _warnings(run: Run) -> Iterator[tuple[str, str]]:
-    used, asked = fmt.plain(run.effective_device), fmt.plain(run.requested_device)
+    effective, requested = fmt.plain(run.effective_device), fmt.plain(run.requested_device)
     reasons = [run.mismatch.cause, run.mismatch.remedy] if run.mismatch else []
     cause = " ".join(fmt.sentence(fmt.plain(reason, 300)) for reason in reasons)
     if run.status == SKIPPED:
-        yield f"Skipped: {asked}", cause
+        yield f"Skipped: {requested}", cause
         return
     if run.fetched_from:
-        made = f"{fmt.plain(run.hostname or 'an unknown host')} on {fmt.moment(run.finished_at)}"
+        origin = f"{fmt.plain(run.hostname or 'an unknown host')} on {fmt.moment(run.finished_at)}"
         remote = fmt.plain(run.fetched_from)
         yield (
             "Trained on another machine",
-            f"{made} trained this run. The times are from that machine. Remote: {remote}.",
+            f"{origin} trained this run. The times are from that machine. Remote: {remote}.",
         )
     yield from _data_warnings(run)
     if fmt.is_fallback(run):
-        reason = f"{asked} was requested, but the run used {used}. Time and throughput are from {used}."
+        reason = f"{requested} was requested, but the run used {effective}. Time and throughput are from {effective}."
         yield "Not the requested device", f"{reason} {cause}".strip()
     if not run.device_verified:
-        yield "Device not verified", f"No measurement shows that the run used {used}."
-    precision, requested = fmt.plain(run.precision), fmt.plain(run.requested_precision)
-    if requested not in ("auto", precision):
-        yield "Not the requested precision", f"{requested} was requested, but the run used {precision}."
+        yield "Device not verified", f"No measurement shows that the run used {effective}."
+    precision, requested_precision = fmt.plain(run.precision), fmt.plain(run.requested_precision)
+    if requested_precision not in ("auto", precision):
+        yield "Not the requested precision", f"{requested_precision} was requested, but the run used {precision}."
 
 
 def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
-    """Warnings about the dataset, its files, and the results of the data checks."""
-    used, asked = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
+    """Yield warnings about the dataset, its files, and the results of the data checks."""
+    effective, requested = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
     if run.is_placeholder:
-        explanation = f"The run used generated {run.units.many}. Its numbers are meaningless for {asked}."
-        yield f"Placeholder data, not {asked}", explanation
+        explanation = f"The run used generated {run.units.many}. Its numbers are meaningless for {requested}."
+        yield f"Placeholder data, not {requested}", explanation
     elif run.dataset != run.requested_dataset:
-        yield "Not the requested data", f"{asked} was requested, but the run used {used}."
+        yield "Not the requested data", f"{requested} was requested, but the run used {effective}."
     # Nobody could clear a warning about data without a reference.
     elif fmt.data_verified(run) == "no":
-        reason = f"The content digest differs from the digest of the original {used}. Prepare the dataset again."
+        reason = f"The content digest differs from the digest of the original {effective}. Prepare the dataset again."
         yield "Data not verified", reason
     if skipped := run.records and run.records.skipped:
         reasons = "; ".join(f"{fmt.plain(reason)}: {fmt.number(count)}" for reason, count in skipped.items())
@@ -131,7 +131,7 @@ def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
     evaluation = run.evaluation
     for headline, text in getattr(evaluation, "data_warnings", ()):
         yield fmt.plain(headline), fmt.plain(text, 600)
-    if without := getattr(evaluation, "without_duplicates", None):
-        accuracy, all_of_it = fmt.percent(without.accuracy), fmt.percent(evaluation.accuracy)
-        others = f"The test accuracy is {accuracy} on the other {fmt.number(without.num_examples)} test images"
-        yield "The train split contains test images", f"{others} and {all_of_it} on all."
+    if unique := getattr(evaluation, "without_duplicates", None):
+        accuracy, full_accuracy = fmt.percent(unique.accuracy), fmt.percent(evaluation.accuracy)
+        subset = f"The test accuracy is {accuracy} on the other {fmt.number(unique.num_examples)} test images"
+        yield "The train split contains test images", f"{subset} and {full_accuracy} on all."

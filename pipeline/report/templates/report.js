@@ -1,5 +1,5 @@
 "use strict";
-// Nothing on the page needs this to be read: it sorts the scoreboard and chooses the curves that are drawn.
+// Sorts the scoreboard and selects the drawn curves. The page is readable without it.
 const COLORS = 6;
 
 function sortBy(table, heading) {
@@ -8,14 +8,14 @@ function sortBy(table, heading) {
     const text = row.cells[heading.dataset.column].innerText.trim();
     return numeric ? parseFloat(text.replaceAll(",", "")) : text;
   };
-  // Figures the largest first, words from A to Z; a second click turns the order round.
+  // Numbers start with the largest, text with A. A second click reverses the order.
   const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
   const order = orders[Number(heading.getAttribute("aria-sort") === orders[0])];
   const sign = order === "ascending" ? 1 : -1;
   const compare = (one, other) => {
     const [a, b] = [value(one), value(other)];
     if (!numeric) return sign * a.localeCompare(b, "en", { numeric: true });
-    // A row without the figure stays below, whatever the order.
+    // Rows without the number stay at the end in either order.
     return isNaN(a) || isNaN(b) ? isNaN(a) - isNaN(b) : sign * (a - b);
   };
   table.tBodies[0].append(...Array.from(table.tBodies[0].rows).sort(compare));
@@ -36,7 +36,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 
 const boxes = Array.from(document.querySelectorAll("input[data-series]"));
 const rowBoxes = Array.from(document.querySelectorAll("input[data-series-of-row]"));
-const seriesOf = (rowBox) => rowBox.dataset.seriesOfRow.split(" ").map((place) => boxes[Number(place)]);
+const seriesOf = (rowBox) => rowBox.dataset.seriesOfRow.split(" ").map((index) => boxes[Number(index)]);
 
 function draw() {
   let color = 0;
@@ -63,7 +63,7 @@ for (const rowBox of rowBoxes) {
 }
 document.documentElement.classList.add("scripted");
 if (boxes.length) draw();
-// Paper has nothing to unfold.
+// Print everything, because paper cannot unfold.
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
 });

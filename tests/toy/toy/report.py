@@ -1,13 +1,13 @@
 """The evaluation in the report."""
 
 from pipeline.report.blocks import Text
-from pipeline.runs.validation import Count, Figure, Untrusted
+from pipeline.runs.validation import Count, Number, Untrusted
 
 
 class Evaluation(Untrusted):
     num_examples: Count
-    mean_error: Figure
-    worst_error: Figure
+    mean_error: Number
+    worst_error: Number
 
 
 def blocks(report, run, name):
