@@ -219,5 +219,5 @@ lock: setup ## pin the newest versions that pyproject.toml allows (KEEP=1 keeps 
 	@$(COMPILE) --group uv -o requirements-uv.lock
 
 clean: ## remove the environment and caches, but no data
-	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis .cache build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
