@@ -35,7 +35,8 @@ def install_command(extra: str = "") -> str:
     """The command that installs the packages of an extra: of the clone that this module is in, or of the wheel."""
     if is_local(Path(__file__)):
         return _BY_MAKE.get(extra) or f"pip install '.[{extra}]'"
-    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install --upgrade {DISTRIBUTION}"
+    # No upgrade: pip takes the installed wheel, which need not be in the package index.
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 
 def is_local(path: Path) -> bool:
