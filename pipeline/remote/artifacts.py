@@ -32,7 +32,7 @@ _MOST_BYTES = 2**50
 #: An older object that no manifest names may be removed. Stores refuse requests of a machine whose clock differs much.
 GRACE = timedelta(days=1)
 _PROGRESS_SECONDS = 0.5
-_REMEDY = "It is not used."
+_REMEDY = "The copy on the remote is ignored."
 
 # Reports a number of bytes.
 Tell = Callable[[int], None]
@@ -51,8 +51,8 @@ class Pushed(StrEnum):
     """How a push ended."""
 
     NEW = "pushed"
-    SAME = "there already, the same"
-    OTHER = "there already, another"
+    SAME = "already on the remote"
+    OTHER = "the remote has another copy"
 
 
 class Remote:
@@ -74,7 +74,9 @@ class Remote:
             return None
         manifest = parse_manifest(found[0], f"{self.url}/{key}", remedy=_REMEDY)
         if manifest["fingerprint"] != fingerprint:
-            raise DamagedArtifactError(f"{self.url}/{key}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
+            raise DamagedArtifactError(
+                f"{self.url}/{key}: expected another fingerprint, got {manifest['fingerprint'][:12]}…. {_REMEDY}"
+            )
         if wrong := _wrong(manifest):
             raise DamagedArtifactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
         return Held(manifest, *found)
@@ -112,7 +114,7 @@ class Remote:
         # Another was first, or this one was and the answer was lost.
         first = self.find(kind, fingerprint)
         if first is None:
-            raise RemoteError(f"{self.url}/{key}: it was there and is gone.")
+            raise RemoteError(f"{self.url}/{key}: another process removed this object. Run again.")
         if first.content == content:
             return Pushed.NEW
         return Pushed.SAME if _files(first.manifest) == _files(manifest) else Pushed.OTHER
@@ -227,18 +229,18 @@ def _append(objects: Objects, key: str, part: Path, size: int, tell: Tell) -> st
 def _wrong(manifest: Mapping) -> str:
     """An error in a manifest that this project does not write, or an empty string. Anyone can seal a manifest."""
     if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "host")):
-        return "its stage or host is no text"
+        return "the stage or host in the manifest is not a text"
     if manifest.get("provisional") or manifest.get("fallback"):
-        return "it is of something that was not final"
+        return "the artifact is not final"
     names = [Path(entry["name"]) for entry in manifest["files"]]
     folders = {parent for name in names for parent in name.parents}
     if any(name in folders for name in names):
-        return "it lists a file that is a folder of another"
+        return "a file in the manifest is also a folder"
     for name in names:
         if name.name.startswith((MANIFEST_NAME, FETCHED_NAME, VERIFIED_NAME)) and len(name.parts) == 1:
-            return f"it lists {name}, which is about the artifact and no part of it"
+            return f"the manifest lists {name}, which is a reserved name"
     if sum(entry["bytes"] for entry in manifest["files"]) > _MOST_BYTES:
-        return "it lists more than any disk has"
+        return f"the manifest lists more than {_MOST_BYTES:,} bytes"
     return ""
 
 
@@ -256,7 +258,7 @@ def _each(work: Callable[[str, Tell], None], items: list[str], what: str, total:
 
     def tell(num_bytes: int) -> None:
         if ended.is_set():
-            raise RemoteError("ended by another failure")
+            raise RemoteError("Stopped after the failure of another transfer.")
         done.append(num_bytes)
 
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="remote")

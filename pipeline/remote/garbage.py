@@ -72,7 +72,7 @@ def _named(remote: Remote, folder: str) -> set[str] | None:
     try:
         held = remote.find(*folder.split("/"))
     except DamagedArtifactError as error:
-        _logger.warning("left alone: %s", error)
+        _logger.warning("Not removed. %s", error)
         return None
     return {f"{folder}/files/{entry['sha256']}" for entry in (held.manifest["files"] if held else ())}
 
@@ -126,4 +126,4 @@ class Uploads:
             yield
         except (BotoCoreError, ClientError) as error:
             where = f"s3://{self._bucket}/{self._prefix}"
-            raise RemoteError(f"{where}: uploads cannot be listed or aborted: {error}.") from error
+            raise RemoteError(f"{where}: uploads cannot be listed or aborted ({error}).") from error

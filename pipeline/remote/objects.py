@@ -26,11 +26,11 @@ _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 _REQUEST_SECONDS, _UPLOAD_SECONDS = 60, 600
 
 _REMEDIES = {
-    "PermissionDeniedError": "The credentials that the environment has (AWS_ACCESS_KEY_ID, say) may not do that.",
-    "UnauthenticatedError": "Give it credentials as the cloud's own tools take them, as AWS_ACCESS_KEY_ID.",
-    "FileNotFoundError": "There is no such bucket. Set [Storage] remote to one that there is.",
+    "PermissionDeniedError": "Set credentials with access, such as AWS_ACCESS_KEY_ID, in the environment.",
+    "UnauthenticatedError": "Set credentials, such as AWS_ACCESS_KEY_ID, in the environment.",
+    "FileNotFoundError": "The bucket does not exist. Set [Storage] remote to an existing bucket.",
 }
-_OTHERWISE = "See that [Storage] remote and remote_endpoint are right, and that it answers."
+_OTHERWISE = "Check [Storage] remote and remote_endpoint, and that the store is running."
 
 
 class Stored(NamedTuple):
@@ -142,8 +142,8 @@ class Objects:
             self.delete(key)
         if outcomes != [True, False, True, False]:
             raise RemoteError(
-                f"{self.url}: expected writes that only create (If-None-Match) and that replace one version "
-                "(If-Match), the store does not keep to them. Sharing would lose artifacts there: choose another store."
+                f"{self.url}: expected conditional writes (If-None-Match and If-Match), but the store ignores them. "
+                "Artifacts would be lost. Choose another store."
             )
 
     @contextlib.contextmanager
@@ -167,5 +167,5 @@ def _cause(text: str) -> str:
     code = re.search(r"<Code>(\w+)</Code>", text)
     status = re.search(r"status code: (\d{3})", first)
     if status or code:
-        return " ".join(["it answers", *([status[1]] if status else []), *([f"({code[1]})"] if code else [])])
+        return " ".join(["status", *([status[1]] if status else []), *([f"({code[1]})"] if code else [])])
     return first.rpartition(" - ")[2].rstrip(". ") or first

@@ -125,4 +125,4 @@ def log_split_names(found: FoundFiles) -> None:
     """Log the names that are no split's own."""
     for name in sorted(set(found.split_names)):
         if name != split_called(name):
-            _logger.info("%s is taken for the %s split", quoted(name), split_called(name))
+            _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))

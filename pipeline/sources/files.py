@@ -39,13 +39,13 @@ def quoted(path: str) -> str:
 @message
 def leads_out(link: str, to: str) -> str:
     """Hint that a link leads out of the folder."""
-    return f" {quoted(link)} is a link to {to}, out of the folder. Copy what it links to into the folder."
+    return f" {quoted(link)} is a link to {to}, outside the folder. Replace the link with a copy."
 
 
 @message
 def cannot_be_read(path: str, reason: str) -> str:
     """Hint that the operating system refuses to read a file or folder."""
-    return f" {quoted(path)} cannot be read: {reason}. Change its permissions, or run as a user who may."
+    return f" {quoted(path)} cannot be read ({reason}). Change its permissions, or run as another user."
 
 
 def stamps(folder: Path) -> dict[str, Stamp]:
@@ -66,7 +66,7 @@ def stamps(folder: Path) -> dict[str, Stamp]:
         if real in entered:
             continue
         if not is_inside(real, root):
-            raise FolderError("a folder without links out of it", leads_out(current.rstrip("/"), real))
+            raise FolderError("a folder without links to other folders", leads_out(current.rstrip("/"), real))
         entered.add(real)
         try:
             with os.scandir(current) as entries:
@@ -82,7 +82,7 @@ def stamps(folder: Path) -> dict[str, Stamp]:
                         found[below + name] = _stamp_of_entry(entry)
         except OSError as error:
             hint = cannot_be_read(current.rstrip("/"), error.strerror)
-            raise FolderError("folders that can be read", hint) from error
+            raise FolderError("readable folders", hint) from error
     return found
 
 
@@ -178,6 +178,6 @@ def other_encoding(content: bytes) -> str:
 
 @message
 def is_in(encoding: str) -> str:
-    """What to do about a text of an ``other_encoding``."""
-    named = "another encoding than UTF-8, such as Latin-1 or Windows-1252" if encoding == "other" else encoding
-    return f"It is in {named}: save it in UTF-8."
+    """Hint for a text of an ``other_encoding``."""
+    named = "another encoding, such as Latin-1 or Windows-1252" if encoding == "other" else encoding
+    return f"The file is in {named}. Save it in UTF-8."

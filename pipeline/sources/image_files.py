@@ -147,11 +147,11 @@ def _content(folder: str, root: str, outside: Set[str], path: str) -> bytes:
     # Few files are links.
     is_out = os.path.islink(place) and not is_inside(os.path.realpath(place), root)
     if is_out or os.path.dirname(path) in outside:
-        raise UndecodableError("a link that leads out of the folder")
+        raise UndecodableError("a link to a file outside the folder")
     try:
         return read_file(place)
     except FileNotFoundError as error:
-        raise UndecodableError("not there") from error
+        raise UndecodableError("file not found") from error
     except OSError as error:
         raise UndecodableError("cannot be read", error.strerror or error) from error
 
@@ -283,7 +283,7 @@ def _opened(content: bytes) -> Image.Image:
     except Exception as error:
         raise UndecodableError("damaged or cut off", error) from error
     if image.mode == "F":
-        raise UndecodableError("its pixels are fractions, not whole numbers")
+        raise UndecodableError("floating-point pixels are not supported")
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise UndecodableError("claims too many pixels", f"{width} × {height}, more than {MAX_PIXELS:,}")
@@ -292,7 +292,7 @@ def _opened(content: bytes) -> Image.Image:
 
 @message
 def _other_format(begin: bytes) -> str:
-    """What a file is that is no such image, by its first bytes, and the remedy; "" if unknown."""
+    """The format of another file by its first bytes, and the remedy. "" if unknown."""
     formats = {
         "a HEIC image, convert it to JPEG": rb"....ftyp(heic|heix|hevc|mif1|msf1)",
         "a JPEG 2000 image, convert it to PNG": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",

@@ -39,7 +39,9 @@ class ImageFolder(ImageSource):
         if not path.is_dir():
             _refuse(
                 self.settings.path,
-                " It is a file: a table of images is dataset = table." if path.exists() else " It does not exist.",
+                " It is a file. For a table of images, set dataset = table."
+                if path.exists()
+                else " It does not exist.",
             )
         return path
 
@@ -70,11 +72,11 @@ class ImageFolder(ImageSource):
             try:
                 lines = listing.read_text(encoding="utf-8-sig").splitlines()
             except (OSError, ValueError) as error:
-                _refuse(path, f" {LABELS_NAME} is no text in UTF-8: {error}.")
+                _refuse(path, f" {LABELS_NAME} is not in UTF-8 ({error}).")
             listed = [line.strip() for line in lines if line.strip()]
             if missing := [label for label in found if label not in listed]:
                 refuse(
-                    *("Source", "path", f"in its {LABELS_NAME} a line for each folder of images", path),
+                    *("Source", "path", f"one line per folder of images in {LABELS_NAME}", path),
                     f" Missing: {', '.join(map(ascii, missing))}.",
                 )
             found = list(dict.fromkeys(listed))
@@ -116,13 +118,13 @@ def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_image
     like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
     if is_deep and others and len(like_splits) > 1:
         refuse(
-            *("Source", "path", "no other folders beside train than validation and test", path),
-            f" Found {', '.join(map(ascii, others))}: rename what is meant to be a split, move the rest elsewhere.",
+            *("Source", "path", "only the folders train, validation and test", path),
+            f" Found {', '.join(map(ascii, others))}. Rename folders of splits, and move the other folders elsewhere.",
         )
 
 
 @message
 def _no_label_folders(images: int) -> str:
     if not images:
-        return " It holds no image."
+        return " It contains no images."
     return f" Found {images:,} image{'' if images == 1 else 's'} but no label folders."

@@ -70,7 +70,7 @@ def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, va
     try:
         content = read_file(path)
         if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
-            raise UndecodableError("it has changed")
+            raise UndecodableError("changed")
         own = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"
         # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
         raw = own if indexed.plain[index] else "png"
@@ -78,7 +78,7 @@ def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, va
         return content if indexed.plain[index] and wanted == own else made_plain(content, wanted, value_range)
     except (OSError, UndecodableError) as error:
         raise ChangedSourceError(
-            f"{path}: {error} since the images were listed. Run again: the source is listed anew."
+            f"{path}: the file changed after the Source stage ({error}). Run again to rebuild the Source stage."
         ) from error
 
 

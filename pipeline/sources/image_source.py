@@ -51,7 +51,7 @@ class ImageSource(FileSource):
         splits = {split: _indexed(entries, pictures, found) for split, entries in found.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
-            refuse("Source", "path", "images of the train split that can be decoded", self.settings.path)
+            refuse("Source", "path", "valid images in the train split", self.settings.path)
         index = FileIndex(splits, skipped, {name: file_digest(folder / name) for name in self.beside()})
         if artifact:
             index.write(artifact)
@@ -98,15 +98,15 @@ def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> 
     listed, share = _listed(skipped), settings.max_bad_share
     if settings.on_bad_example == "fail":
         raise DamagedArtifactError(
-            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Mend or remove them, or leave them "
-            f"out with [Source] on_bad_example = skip.\n{listed}"
+            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Repair or remove them, or set "
+            f"[Source] on_bad_example = skip to skip them.\n{listed}"
         )
     if len(skipped) > share * total:
         raise DamagedArtifactError(
             f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used, more than [Source] max_bad_share = "
-            f"{share}. Mend or remove them, or raise it.\n{listed}"
+            f"{share}. Repair or remove them, or increase max_bad_share.\n{listed}"
         )
-    _logger.warning("%s of %s images are left out:\n%s", f"{len(skipped):,}", f"{total:,}", listed)
+    _logger.warning("Skipping %s of %s images.\n%s", f"{len(skipped):,}", f"{total:,}", listed)
 
 
 @message
@@ -127,9 +127,9 @@ def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) ->
     share = (high - low) / FULL_RANGE[1]
     if share <= _LITTLE_OF_THE_RANGE:
         _logger.warning(
-            f"{len(levels):,} images of 16 bits hold values from {low:,} to {high:,}, {100 * share:.1f} % of the "
-            "range. They come out dark or flat. Set [Source] value_range = data, or two values that become black "
-            "and white: 0, 4095."
+            f"{len(levels):,} images of 16 bits have values from {low:,} to {high:,}, {100 * share:.1f}% of the range. "
+            "They look dark or flat. Set [Source] value_range to data, or to the values of black and white such as "
+            "0, 4095."
         )
     return FULL_RANGE
 
@@ -149,11 +149,11 @@ def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, 
     """
     # Of the space alone: any other character that has no looks cannot be told from another.
     if odd := [label for label in names if not label.isprintable() or "/" in label or label != label.strip()]:
-        refuse("Source", setting, "labels of printable characters without /, at least one each", path, _rename(odd))
+        refuse("Source", setting, "labels of one or more printable characters without /", path, _rename(odd))
     composed = Counter(unicodedata.normalize("NFC", label) for label in names)
     if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
         refuse(
-            *("Source", setting, "labels that differ in more than how their accents are encoded", path, _rename(alike)),
+            *("Source", setting, "labels that differ in more than the encoding of accents", path, _rename(alike)),
         )
     if len(names) < 2:
         refuse("Source", setting, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
@@ -163,5 +163,5 @@ def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, 
 @message
 def _rename(names: Sequence[str]) -> str:
     spaces = any(name != name.strip() for name in names)
-    space = " A space at the beginning or the end counts as a part of the label." if spaces else ""
+    space = " Remove spaces at the start and the end." if spaces else ""
     return f" Rename {', '.join(map(ascii, names))}.{space}"

@@ -90,7 +90,7 @@ class SourceInfo:
             if tokens <= sequence_length:
                 refuse(
                     *("Records", "sequence_length"),
-                    f"less than the {tokens:,} characters of the {split} split",
+                    f"fewer than the {tokens:,} characters of the {split} split",
                     sequence_length,
                 )
         counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}

@@ -41,7 +41,9 @@ class Table(ImageSource):
             _refuse(
                 self.settings,
                 "a table of images: a CSV, TSV or Parquet file",
-                " It is a folder: a folder of images is dataset = folder." if path.exists() else " It does not exist.",
+                " It is a folder. For a folder of images, set dataset = folder."
+                if path.exists()
+                else " It does not exist.",
             )
         return path.parent
 
@@ -59,15 +61,15 @@ class Table(ImageSource):
         self._check_labels(labels)
         examples = by_split(zip(map(split_called, split_names), paths, labels, strict=True))
         if "train" not in examples:
-            _refuse(self.settings, "a table with images of the train split")
+            _refuse(self.settings, "a table with rows of the train split")
         stamps = stamps_of(folder, paths)
         if not stamps:
             _refuse(
                 self.settings,
-                "paths of images that are there",
-                f" None of the {len(paths):,} images is there, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}. "
-                "Paths are relative to the table. [Source] path_prefix and path_suffix complete them. Download what "
-                "has an address.",
+                "paths of existing images",
+                f" None of the {len(paths):,} images exists, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}. "
+                "Paths are relative to the table. Complete them with [Source] path_prefix and path_suffix. Download "
+                "images that have an address.",
                 "path_column",
             )
         label_names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
@@ -81,7 +83,7 @@ class Table(ImageSource):
         """The columns that settings name, as text: a label 007 is not the number 7."""
         ending = self.path.suffix.lower()
         if ending != ".parquet" and ending not in _DELIMITERS:
-            _refuse(self.settings, "a table ending in .csv, .tsv or .parquet")
+            _refuse(self.settings, "a table that ends in .csv, .tsv or .parquet")
         import pyarrow
         import pyarrow.parquet
 
@@ -95,12 +97,12 @@ class Table(ImageSource):
                     _refuse(
                         self.settings,
                         "columns of texts or numbers",
-                        f" The column {name} holds values of the type {kind}: write one text or number in each cell.",
+                        f" The column {name} has values of the type {kind}. Write one text or number into each cell.",
                     )
             found = pyarrow.parquet.read_table(self.path, columns=wanted)
             return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
-            _refuse(self.settings, "a table that can be read", f" {str(error).rstrip('.')}.")
+            _refuse(self.settings, "a readable table", f" {str(error).rstrip('.')}.")
 
     def _columns_of_text(self, delimiter: str) -> list[list[str]]:
         if encoding := other_encoding(self.path.read_bytes()):
@@ -118,28 +120,27 @@ class Table(ImageSource):
                 for column, place in zip(columns, places, strict=True):
                     column.append(row[place])
         if bad:
-            _refuse(self.settings, f"a table that can be read, with {len(names)} cells in each row", _rows(bad))
+            _refuse(self.settings, f"a table with {len(names)} cells in each row", _rows(bad))
         return columns
 
     def _check_header(self, names: Sequence[str], delimiter: str) -> None:
         """Refuse another delimiter, and a missing header."""
         if not names:
-            _refuse(self.settings, "a table that can be read", " It is empty.")
+            _refuse(self.settings, "a table with rows", " It is empty.")
         for mark, said in _OTHER_DELIMITERS.items():
             if mark != delimiter and mark in names[0] and len(names) == 1:
                 _refuse(
                     self.settings,
-                    "a table that can be read",
-                    f" Its cells seem to be separated by {said}, as in {names[0]!r:.80}: save it with commas (.csv) or "
-                    "tabs (.tsv).",
+                    "commas or tabs between the cells",
+                    f" The header {names[0]!r:.80} has {said}. Save the table with commas (.csv) or tabs (.tsv).",
                 )
         asked = (self.settings.path_column, self.settings.label_column)
         if any(map(_VALUE.fullmatch, names)) and not {*asked} & {*names}:
             _refuse(
                 self.settings,
                 "a table with a header",
-                f" Its first line is {delimiter.join(names)!r:.80} and seems to be a row: write a header before it, "
-                f"such as {','.join(asked)}.",
+                f" The first line {delimiter.join(names)!r:.80} looks like a row. Insert a header before it, such as "
+                f"{','.join(asked)}.",
             )
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
@@ -176,19 +177,19 @@ class Table(ImageSource):
         """That each row is of one image below the table."""
         numbered = [*enumerate(rows, start=1)]
         if bad := [row for row in numbered if not (row[1][0] and row[1][1] and split_called(row[1][2]))]:
-            _refuse(self.settings, "in each row a path, a label and a split of train, validation, test", _rows(bad))
+            _refuse(self.settings, "a path, a label and a split (train, validation or test) in each row", _rows(bad))
         if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in _MISSING]:
             _refuse(
                 self.settings,
                 "a label in each row",
-                f"{_rows(bad)} Label these rows or remove them. A label that is really called so must be renamed.",
+                f"{_rows(bad)} Label or remove these rows. If this is the name of a label, rename the label.",
                 "label_column",
             )
         if bad := [row for row in numbered if row[1][0][0] == "/" or "\0" in row[1][0] or ".." in row[1][0].split("/")]:
             _refuse(self.settings, "paths below the table's folder", _rows(bad))
         times = Counter(path for path, _, _ in rows)
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
-            _refuse(self.settings, "each image in one row", _rows(bad))
+            _refuse(self.settings, "one row per image", _rows(bad))
 
     def _check_labels(self, labels: Sequence[str]) -> None:
         """That the column has labels: neither numbers to predict, nor names, nor several in a cell."""
@@ -198,24 +199,24 @@ class Table(ImageSource):
             _refuse(
                 self.settings,
                 "a column of labels",
-                f" It holds decimals such as {fractions[0]!r} and looks like numbers to predict (regression), which is "
-                "not supported. Name a column of labels, or write whole numbers without a point.",
+                f" Decimals such as {fractions[0]!r} look like regression targets, which are not supported. Name a "
+                "column of labels, or write integers.",
                 "label_column",
             )
         if several := _several(different):
             _refuse(
                 self.settings,
                 "a column of labels",
-                f" It holds cells such as {several!r} and looks like several labels for an image (multi-label), which "
-                "is not supported. Name a column with one label each.",
+                f" Cells such as {several!r} look like several labels per image, which are not supported. Name a "
+                "column with one label per row.",
                 "label_column",
             )
         if len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
             _refuse(
                 self.settings,
                 "a column of labels",
-                f" Its {len(labels):,} rows hold {len(different):,} different values: it looks like a column of names "
-                "or measurements. Name a column of labels.",
+                f" The column has {len(different):,} different values in {len(labels):,} rows, like names or "
+                "measurements. Name a column of labels.",
                 "label_column",
             )
 
@@ -250,6 +251,6 @@ def _parts(label: str) -> frozenset[str]:
 @message
 def _rows(found: Sequence[tuple[int, Sequence[str]]]) -> str:
     """Numbers and cells of rows; the first below the header is row 1."""
-    listed = "; ".join(f"row {number}: {', '.join(map(repr, cells))}" for number, cells in found[:_MAX_ROWS])
+    listed = ", ".join(f"row {number} ({', '.join(map(repr, cells))})" for number, cells in found[:_MAX_ROWS])
     more = len(found[_MAX_ROWS:])
-    return f" Found {listed}{f'; and {more:,} more' if more else ''}."
+    return f" Found {listed}{f', and {more:,} more' if more else ''}."

@@ -71,7 +71,7 @@ class Text(FileSource):
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
             )
         if len(names := set().union(*texts.values())) < 2:
-            _refuse(self.settings, f" It has {min(names)!a} alone.", "a text of at least two different characters")
+            _refuse(self.settings, f" It has only {min(names)!a}.", "a text of at least two different characters")
         facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
         index = FileIndex(splits, [], {})
         if artifact:
@@ -82,14 +82,14 @@ class Text(FileSource):
         """The files split by split; one file, or a folder without folders of splits, is train."""
         present = self.all_stamps() if self.is_folder() else stamps_of(self.folder(), [self.path.name])
         if not present:
-            _refuse(self.settings, " It holds no file.")
+            _refuse(self.settings, " It contains no files.")
         tops = {path.partition("/")[0] for path in present if "/" in path}
         has_splits = bool(tops) and all(map(split_called, tops))
         if has_splits and (labels := _labels_of(present)):
             _refuse(
                 self.settings,
-                f" Its splits hold the folders {', '.join(map(quoted, labels[:5]))}: these look like labeled texts. "
-                "One long text is learned here. Name one of these folders, if its texts are to be joined.",
+                f" The folders {', '.join(map(quoted, labels[:5]))} look like labels, which a text does not have. "
+                "Pass one of these folders to join its texts.",
             )
         if has_splits:
             # Beside folders of splits a file is a note.
@@ -97,7 +97,7 @@ class Text(FileSource):
         else:
             examples = by_split(("train", path, "") for path in present)
         if "train" not in examples:
-            _refuse(self.settings, "", "files of train where there are others of validation or test")
+            _refuse(self.settings, "", "a folder train beside the folders of other splits")
         stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
         return FoundFiles(examples, stamps, split_names=tops if has_splits else ())
 
@@ -118,17 +118,16 @@ class Text(FileSource):
         if zeros := content.count(0):
             _refuse(
                 self.settings,
-                f" {quoted(path)} holds {zeros:,} zero bytes, which no text does: it is a file of another kind, or "
-                "damaged.",
+                f" {quoted(path)} has {zeros:,} zero bytes, so it is damaged or not a text.",
             )
         text = content.decode("utf-8-sig")
         if carriage_returns := text.count("\r"):
-            _logger.info("%s: %s carriage returns are read as line ends", quoted(path), f"{carriage_returns:,}")
+            _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), f"{carriage_returns:,}")
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn:
-    refuse("Source", "path", expected or "a text in UTF-8, a file or a folder of them", settings.path, hint)
+    refuse("Source", "path", expected or "a text file in UTF-8 or a folder of text files", settings.path, hint)
 
 
 def _labels_of(paths: Iterable[str]) -> list[str]:

@@ -74,7 +74,7 @@ class Tfds(Kind):
         prepare(builder, dataset)
         splits = builder.info.splits
         if "train" not in splits:
-            raise _unsupported(dataset, f"a train split, it has {', '.join(splits) or 'none'}")
+            raise _unsupported(dataset, f"a train split, got {', '.join(splits) or 'no splits'}")
         facts = self._image_facts(builder, *keys) if len(keys) == 2 else self._text_facts(builder, *keys, artifact)
         return SourceInfo(
             dataset=dataset,
@@ -108,11 +108,11 @@ class Tfds(Kind):
             examples = builder.as_dataset(split=split).as_numpy_iterator()
             texts["train" if split == "train" else "test"] += b"".join(example[key] for example in examples)
         if not texts["train"]:
-            raise _unsupported(self.settings.dataset, "a train split that is not empty")
+            raise _unsupported(self.settings.dataset, "examples in the train split, got none")
         try:
             decoded = {split: content.decode() for split, content in texts.items() if content}
         except UnicodeDecodeError as error:
-            raise _unsupported(self.settings.dataset, f"text in UTF-8 ({error})") from error
+            raise _unsupported(self.settings.dataset, f"text in UTF-8, got another encoding ({error})") from error
         return written_tokens(decoded, artifact, test_share=self.settings.test_share)
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
@@ -127,7 +127,7 @@ class Tfds(Kind):
 
 @message
 def _has_changed(folder: Path) -> str:
-    return f"{folder}: has other files than it had"
+    return f"the files in {folder} changed"
 
 
 def datasets_folder(data_dir: str) -> Path:
@@ -168,7 +168,7 @@ def prepare(builder: "DatasetBuilder", dataset: str) -> None:
     if not builder.is_prepared():
         _download(builder, dataset)
     if (found := builder.info.file_format) is not FileFormat.TFRECORD:
-        raise _unsupported(dataset, f"a copy prepared as TFRecord files, {builder.data_path} is {found}")
+        raise _unsupported(dataset, f"a copy in TFRecord files, got {found} in {builder.data_path}")
 
 
 def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
@@ -183,10 +183,10 @@ def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
         return tfds.builder(dataset, data_dir=str(Path(data_dir).expanduser()) if data_dir else None)
     except tfds.core.DatasetNotFoundError:
         hint = folder_hint(dataset) or closest(dataset, tfds.list_builders(with_community_datasets=False))
-        refuse("Source", "dataset", "a dataset that TensorFlow Datasets knows", dataset, hint)
+        refuse("Source", "dataset", "the name of a dataset in TensorFlow Datasets", dataset, hint)
     except ImportError as error:
         raise UnsupportedDatasetError(
-            f"{dataset}: TensorFlow Datasets needs a package that is not installed to prepare it ({error})."
+            f"{dataset}: TensorFlow Datasets needs another package to prepare it ({error}). Install that package."
         ) from error
 
 
@@ -213,13 +213,13 @@ def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
     match found:
         case [Image() as image, ClassLabel()] if image.np_dtype == np.uint8 and image.shape[-1] in CHANNELS:
             return keys
-    raise _unsupported(builder.name, f"a uint8 Image of 1, 3 or 4 channels and a ClassLabel, it has {features}")
+    raise _unsupported(builder.name, f"a uint8 Image of 1, 3 or 4 channels and a ClassLabel, got {features}")
 
 
 def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
     return UnsupportedDatasetError(
-        f"{dataset} is not an image-classification dataset this pipeline can take: expected {expected}. "
-        "Choose another, such as cifar10 or mnist, with [Source] dataset or --Source-dataset."
+        f"{dataset}: expected {expected}. Choose another dataset, such as cifar10 or mnist, with [Source] dataset or "
+        "--Source-dataset."
     )
 
 
@@ -235,16 +235,16 @@ def _download(builder: "DatasetBuilder", dataset: str) -> None:
         builder.download_and_prepare(download_config=config)
     # TFDS asserts that the files of some datasets were fetched by hand.
     except (DownloadError, requests.RequestException, urllib.error.URLError, AssertionError) as error:
-        raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
+        raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
     except NonMatchingChecksumError as error:
-        raise DamagedArtifactError(f"the download of {dataset} is not what was expected: {error}") from error
+        raise DamagedArtifactError(f"{dataset}: the download has an unexpected checksum. {error}") from error
     except OSError as error:
         # An error of a file names it, unless the disk is full. One of a connection names none.
         if error.filename is None and error.errno not in _DISK_ERRORS:
-            raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
+            raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
         raise StorageError(
             f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
-            "Set [Source] tfds_data_dir to a writable folder with room for the dataset."
+            "Set [Source] tfds_data_dir to a writable folder with enough free disk space."
         ) from error
 
 
@@ -265,6 +265,6 @@ def _probe_hosts(builder: "DatasetBuilder") -> None:
             requests.head(url, timeout=PROBE_TIMEOUT_SECONDS).close()
         except (requests.RequestException, socket.gaierror) as error:
             raise DatasetUnavailableError(
-                f"{url} is not reachable ({type(error).__name__}). Connect to the network, point [Source] "
-                f"tfds_data_dir (or TFDS_DATA_DIR) at a prepared copy, or put the file into {manual}."
+                f"{url} is unreachable ({type(error).__name__}). Connect to the network, set TFDS_DATA_DIR to the "
+                f"folder of a prepared copy, or download the file to {manual}."
             ) from error

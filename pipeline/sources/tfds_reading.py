@@ -37,8 +37,8 @@ def read_prepared(
             # TFDS gives -1 in a split without labels.
             if labels.min() < 0 or labels.max() >= len(info.label_names):
                 raise UnsupportedDatasetError(
-                    f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, the {split} split holds "
-                    f"{labels.min()} to {labels.max()}. Choose another with [Source] dataset or --Source-dataset."
+                    f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, got {labels.min()} to "
+                    f"{labels.max()} in the {split} split. Choose another dataset with --Source-dataset."
                 )
             found += len(labels)
             yield {IMAGE: images if form.encoding == "raw" else _encoded(images.tolist(), form), LABEL: labels}
@@ -52,8 +52,8 @@ def read_prepared(
 
 def _unreadable(builder: "DatasetBuilder", split: str, found: str) -> DamagedArtifactError:
     return DamagedArtifactError(
-        f"{builder.data_path}: the {split} split cannot be read as its dataset_info.json describes it: {found}. "
-        "Delete that folder and run again to prepare it anew."
+        f"{builder.data_path}: the {split} split differs from its dataset_info.json ({found}). Delete that folder and "
+        "run again to prepare the dataset."
     )
 
 
@@ -75,8 +75,8 @@ def _opened(
     # Stamps in the artifact spare this worker a reading.
     if prepared_digest(Path(builder.data_path), Path(location.artifact) if location.artifact else None) != digest:
         raise DamagedArtifactError(
-            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
-            'now. Run "make pipeline" again: it takes up the copy that is there.'
+            f"{builder.data_path}: the files of {dataset} changed during the run. Run "
+            '"make pipeline" again to use the present files.'
         )
     image_key, label_key = supervised_keys(builder)
     stored = Feature(builder.info.features[image_key].shape, "uint8", "image")

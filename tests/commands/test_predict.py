@@ -152,7 +152,7 @@ def test_an_empty_folder_is_refused(run, tmp_path):
 def test_a_link_out_of_the_folder_is_refused_by_the_name_that_the_command_has_for_it(run, tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "out").symlink_to("/etc")
-    with pytest.raises(SettingsError, match="IMAGES: expected a folder without links out of it") as refusal:
+    with pytest.raises(SettingsError, match="IMAGES: expected a folder without links to other folders") as refusal:
         predictions(run, tmp_path / "images", tmp_path / "out")
     assert "[Source]" not in str(refusal.value)
 

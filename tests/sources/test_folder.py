@@ -158,16 +158,19 @@ def a_linked_folder(tmp_path):
     ("make", "said"),
     [
         (lambda tmp_path: tmp_path / "nowhere", "It does not exist. Change it"),
-        (lambda tmp_path: write_folder(tmp_path, a=1) / "a" / "000.png", "It is a file: a table of images is dataset"),
-        (empty, "It holds no image."),
+        (
+            lambda tmp_path: write_folder(tmp_path, a=1) / "a" / "000.png",
+            "It is a file. For a table of images, set dataset",
+        ),
+        (empty, "It contains no images."),
         (no_labels, "Found 1 image but no label folders."),
         (one_label, "expected at least two labels, got '{}'. Found: cats."),
-        (a_split_by_another_name, "Found 'eval': rename what is meant to be a split"),
+        (a_split_by_another_name, "Found 'eval'. Rename folders of splits"),
         (
             labels_txt_lacks_one,
-            "a line for each folder of images, got '{}'. Missing: 'cats'",
+            "one line per folder of images in labels.txt, got '{}'. Missing: 'cats'",
         ),
-        (labels_txt_is_no_text, "labels.txt is no text in UTF-8"),
+        (labels_txt_is_no_text, "labels.txt is not in UTF-8"),
         (a_label_of_two_lines, r"Rename 'cats\nand more'"),
         (a_label_in_latin_1, r"Rename 'caf\udce9'"),
         (a_linked_folder, "images/birds is a link to"),
@@ -198,8 +201,8 @@ def test_all_that_cannot_be_decoded_are_listed(tmp_path):
         "  bad/b.jpg: not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image",
         "  bad/bomb.png: claims too many pixels: more than 100,000,000",
         "  bad/notes: empty",
-        "  cats/gone.png: not there",
-        "  cats/out.png: a link that leads out of the folder",
+        "  cats/gone.png: file not found",
+        "  cats/out.png: a link to a file outside the folder",
     ]
 
 
@@ -209,13 +212,13 @@ def test_they_are_left_out_where_that_is_asked_for(tmp_path, caplog):
     assert info.num_examples == {"train": 12}
     assert not any(path.startswith("bad") for path, _ in splits["train"])
     assert info.skipped == {
-        "a link that leads out of the folder": 1,
+        "a link to a file outside the folder": 1,
         "claims too many pixels": 1,
         "empty": 1,
         "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image": 1,
-        "not there": 1,
+        "file not found": 1,
     }
-    assert "5 of 17 images are left out" in caplog.text
+    assert "Skipping 5 of 17 images" in caplog.text
     assert "cats/out.png" in caplog.text
 
 
@@ -227,7 +230,7 @@ def test_more_than_a_share_are_not_left_out(tmp_path):
 
 def test_nothing_is_left(tmp_path):
     folder = write_folder(tmp_path / "images", a={"1": b"no"}, b={"1": b"no"})
-    assert "that can be decoded" in refused(folder, on_bad_example="skip", max_bad_share=1)
+    assert "valid images in the train split" in refused(folder, on_bad_example="skip", max_bad_share=1)
 
 
 def test_splits_may_be_called_otherwise_and_the_log_says_so(tmp_path, caplog):
@@ -237,8 +240,8 @@ def test_splits_may_be_called_otherwise_and_the_log_says_so(tmp_path, caplog):
     info = sources.resolve(SourceSettings(dataset="folder", path=str(tmp_path / "images")))
     assert info.num_examples == {"train": 2, "validation": 4, "test": 2}
     assert info.label_names == ("a", "b")
-    assert "TRAIN is taken for the train split" in caplog.text
-    assert "val is taken for the validation split" in caplog.text
+    assert "Reading TRAIN as the train split" in caplog.text
+    assert "val as the validation split" in caplog.text
 
 
 def test_labels_are_in_their_natural_order(tmp_path):

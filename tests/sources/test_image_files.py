@@ -105,7 +105,7 @@ BAD = {
     "SVG": (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG drawing"),
     "HTML": (b"\n<!DOCTYPE html>\n<html><title>404</title>", "an HTML page, the download probably failed"),
     "PDF": (b"%PDF-1.7\n", "a PDF document"),
-    "fractions": (encoded(np.ones((4, 4), np.float32), "TIFF"), "its pixels are fractions, not whole numbers"),
+    "fractions": (encoded(np.ones((4, 4), np.float32), "TIFF"), "floating-point pixels are not supported"),
     "half a JPEG": (encoded(COLOR, "JPEG")[:400], "damaged or cut off"),
     "half a PNG": (encoded(COLOR, "PNG")[:70], "damaged or cut off"),
     "half a GIF": (encoded(COLOR, "GIF")[:40], "damaged or cut off"),
@@ -192,7 +192,7 @@ def test_values_of_12_bits_in_16_are_scaled_as_asked_and_warned_of(
     expected = (GRAY.astype(np.int64) * 16 - low) * 255 // (high - low)
     assert written.examples()["a/0.png"][1]["image"] == expected.astype(np.uint8).tobytes()
     assert written.info.value_range == (low, high)
-    said = "8 images of 16 bits hold values from 320 to 3,840, 5.4 % of the range."
+    said = "8 images of 16 bits have values from 320 to 3,840, 5.4% of the range."
     assert (said in caplog.text) == (value_range == "full")
 
 

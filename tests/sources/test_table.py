@@ -93,24 +93,24 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
         ({"label": ["a", "b\nc", "b\tc", "a"]}, r"Rename 'b\tc', 'b\nc'"),
         ({"label": ["a", " a", "b", "b"]}, "Rename ' a'"),
         ({"label": ["a"] * 4}, "expected at least two labels, got '{}'. Found: a."),
-        ({"label": ["a", "", "b", None]}, "Found row 2: 'cats/001.png', '', 'train'; row 4: 'dogs/001.png', ''"),
+        ({"label": ["a", "", "b", None]}, "Found row 2 ('cats/001.png', '', 'train'), row 4 ('dogs/001.png', ''"),
         ({"path": [*ROWS["path"][:3], "/etc/passwd"]}, "paths below the table's folder"),
         ({"path": [*ROWS["path"][:3], "a/../../b.png"]}, "paths below the table's folder"),
         ({"path": [*ROWS["path"][:3], "a\0b.png"]}, "paths below the table's folder"),
-        ({"label": ["caf\u00e9", "cafe\u0301", "b", "b"]}, "how their accents are encoded"),
-        ({"path": [*ROWS["path"][:3], "cats//000.png"]}, "each image in one row"),
+        ({"label": ["caf\u00e9", "cafe\u0301", "b", "b"]}, "the encoding of accents"),
+        ({"path": [*ROWS["path"][:3], "cats//000.png"]}, "one row per image"),
         ({"path": [None] * 4}, "row 4"),
-        ({"split": ["train", "eval", "2", "test"]}, "row 2: 'cats/001.png', 'no', 'eval'; row 3"),
-        ({"label": ["NA", "b", "none", "b"]}, "Found row 1: 'NA'; row 3: 'none'. Label these rows or remove them."),
-        ({"label": ["0.5", "1", "2.25", "1"]}, "decimals such as '0.5' and looks like numbers to predict (regression)"),
-        ({"label": ["cat,dog", "cat", "dog", "dog"]}, "'cat,dog' and looks like several labels for an image"),
-        ({"label": ["cat;dog", "dog;cat", "x", "x"]}, "several labels for an image (multi-label)"),
-        ({"label": ["cat,dog", "cat", "bird", "bird"]}, "several labels for an image (multi-label)"),
-        ({"label": ["['a']", "['a', 'b']", "['b']", "['a']"]}, "(multi-label)"),
-        ({"label": ["[cat, dog]", "[dog, bird]", "[bird, fish]", "[cat, dog]"]}, "(multi-label)"),
-        ({"label": ["0,5", "1,25", "2", "1"]}, "looks like numbers to predict (regression)"),
-        ({"label": ["1e-3", "2e5", "2", "inf"]}, "looks like numbers to predict (regression)"),
-        ({"split": ["test"] * 4}, "images of the train split"),
+        ({"split": ["train", "eval", "2", "test"]}, "row 2 ('cats/001.png', 'no', 'eval'), row 3"),
+        ({"label": ["NA", "b", "none", "b"]}, "Found row 1 ('NA'), row 3 ('none'). Label or remove these rows."),
+        ({"label": ["0.5", "1", "2.25", "1"]}, "Decimals such as '0.5' look like regression targets"),
+        ({"label": ["cat,dog", "cat", "dog", "dog"]}, "'cat,dog' look like several labels per image"),
+        ({"label": ["cat;dog", "dog;cat", "x", "x"]}, "several labels per image"),
+        ({"label": ["cat,dog", "cat", "bird", "bird"]}, "several labels per image"),
+        ({"label": ["['a']", "['a', 'b']", "['b']", "['a']"]}, "several labels per image"),
+        ({"label": ["[cat, dog]", "[dog, bird]", "[bird, fish]", "[cat, dog]"]}, "several labels per image"),
+        ({"label": ["0,5", "1,25", "2", "1"]}, "look like regression targets"),
+        ({"label": ["1e-3", "2e5", "2", "inf"]}, "look like regression targets"),
+        ({"split": ["test"] * 4}, "rows of the train split"),
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -123,7 +123,7 @@ def test_rows_that_cannot_be(images, kind, changes, said):
 
 def test_only_the_first_rows_are_named(images):
     message = refused(write(images, rows={"path": ["a"] * 100, "label": ["b"] * 100}))
-    assert message.count("row ") == 5
+    assert message.partition("Found")[2].count("row ") == 5
     assert "and 95 more" in message
 
 
@@ -138,29 +138,29 @@ def test_a_missing_column_is_named_with_those_that_are_there(images, kind):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("labels.csv", b"", "expected a table that can be read"),
-        ("labels.csv", b"path,label\na,b,c\n", "expected a table that can be read"),
-        ("labels.csv", b"path,label\n\xff\xfe,a\nb,c\n", "another encoding than UTF-8, such as Latin-1"),
+        ("labels.csv", b"", "expected a table with rows"),
+        ("labels.csv", b"path,label\na,b,c\n", "expected a table with 2 cells in each row"),
+        ("labels.csv", b"path,label\n\xff\xfe,a\nb,c\n", "another encoding, such as Latin-1"),
         (
             "labels.csv",
             "path,label\na.jpg,caf\u00e9\n".encode("latin-1"),
-            "such as Latin-1 or Windows-1252: save it in UTF-8",
+            "such as Latin-1 or Windows-1252. Save it in UTF-8",
         ),
-        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16"), "It is in UTF-16: save it in UTF-8."),
-        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16-le"), "It is in UTF-16: save it in UTF-8."),
-        ("labels.csv", b"path;label\na.jpg;b\n", "separated by semicolons, as in 'path;label': save it with commas"),
-        ("labels.csv", b"path\tlabel\na.jpg\tb\n", "separated by tabs"),
-        ("labels.csv", b"path;label;score\na.jpg;b;0,5\n", "separated by semicolons"),
-        ("labels.csv", b"0,a\n1,b\n", "Its first line is '0,a' and seems to be a row"),
-        ("labels.tsv", b"path,label\na.jpg,b\n", "separated by commas"),
+        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16"), "The file is in UTF-16. Save it in UTF-8."),
+        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16-le"), "The file is in UTF-16. Save it in UTF-8."),
+        ("labels.csv", b"path;label\na.jpg;b\n", "'path;label' has semicolons. Save the table with commas"),
+        ("labels.csv", b"path\tlabel\na.jpg\tb\n", "has tabs"),
+        ("labels.csv", b"path;label;score\na.jpg;b;0,5\n", "has semicolons"),
+        ("labels.csv", b"0,a\n1,b\n", "The first line '0,a' looks like a row"),
+        ("labels.tsv", b"path,label\na.jpg,b\n", "has commas"),
         (
             "labels.csv",
             b"a.jpg,cat\nb.jpg,dog\n",
-            "Its first line is 'a.jpg,cat' and seems to be a row: write a header",
+            "The first line 'a.jpg,cat' looks like a row. Insert a header",
         ),
-        ("labels.parquet", b"no parquet", "expected a table that can be read"),
-        ("labels.xlsx", b"", "ending in .csv, .tsv or .parquet"),
-        ("labels.csv", b"path,label\n", "images of the train split"),
+        ("labels.parquet", b"no parquet", "expected a readable table"),
+        ("labels.xlsx", b"", "that ends in .csv, .tsv or .parquet"),
+        ("labels.csv", b"path,label\n", "rows of the train split"),
         ("labels.csv", b"path,label,label\na,b,c\n", "one column of"),
     ],
 )
@@ -170,14 +170,14 @@ def test_a_file_that_is_no_table(images, name, content, said):
 
 
 def test_a_path_that_is_no_table(images):
-    assert "It is a folder: a folder of images is dataset = folder." in refused(images)
+    assert "It is a folder. For a folder of images, set dataset = folder." in refused(images)
     assert "It does not exist." in refused(images / "labels.csv")
 
 
 def test_images_that_are_not_there_are_all_listed(images):
     rows = {"path": ["cats/000.png", "x.png", "dogs/000.png", "y.png"], "label": list("abab")}
     message = refused(write(images, rows=rows), DamagedArtifactError)
-    assert message.splitlines()[1:] == ["  x.png: not there", "  y.png: not there"]
+    assert message.splitlines()[1:] == ["  x.png: file not found", "  y.png: file not found"]
 
 
 def test_a_link_out_of_the_tables_folder_is_not_followed(images, tmp_path):
@@ -185,18 +185,18 @@ def test_a_link_out_of_the_tables_folder_is_not_followed(images, tmp_path):
     (images / "linked").symlink_to(tmp_path / "elsewhere")
     rows = {**ROWS, "path": [*ROWS["path"][:3], "linked/birds/000.png"]}
     message = refused(write(images, rows=rows), DamagedArtifactError)
-    assert message.splitlines()[1:] == ["  linked/birds/000.png: a link that leads out of the folder"]
+    assert message.splitlines()[1:] == ["  linked/birds/000.png: a link to a file outside the folder"]
 
 
 def test_a_space_beside_a_label_is_named(images):
     message = refused(write(images, rows=ROWS | {"label": ["a ", "b", "a ", "b"]}), split_column="split")
-    assert "Rename 'a '. A space at the beginning or the end counts as a part of the label." in message
+    assert "Rename 'a '. Remove spaces at the start and the end." in message
 
 
 def test_a_column_of_lists_is_named_with_its_type(images):
     rows = {**ROWS, "label": [["a"], ["b"], ["a"], ["b"]]}
     message = refused(write(images, "parquet", rows))
-    assert "The column label holds values of the type list<" in message
+    assert "The column label has values of the type list<" in message
 
 
 def test_an_apostrophe_separates_no_labels(images, tmp_path):
@@ -208,7 +208,7 @@ def test_a_column_of_which_each_value_is_another_is_refused_and_labels_that_repe
     folder = write_folder(tmp_path / "images", a=30)
     rows = {"path": [f"a/{number:03d}.png" for number in range(30)]}
     message = refused(write(folder, rows=rows | {"label": [f"id{number}" for number in range(30)]}))
-    assert "Its 30 rows hold 30 different values: it looks like a column of names or measurements." in message
+    assert "The column has 30 different values in 30 rows, like names or measurements." in message
     info, _ = listed(write(folder, rows=rows | {"label": [str(number % 12) for number in range(30)]}), tmp_path)
     assert info.label_names == tuple(map(str, range(12)))
 
@@ -218,7 +218,7 @@ def test_splits_in_a_table_may_be_called_otherwise(images, tmp_path, caplog):
     rows = ROWS | {"split": ["TRAIN", "Train", "val", "Test"]}
     info, _ = listed(write(images, rows=rows), tmp_path, split_column="split")
     assert info.num_examples == {"train": 2, "validation": 1, "test": 1}
-    assert "TRAIN is taken for the train split" in caplog.text
+    assert "Reading TRAIN as the train split" in caplog.text
 
 
 def test_paths_may_be_absolute_or_ids_or_have_backslashes(images, tmp_path):
@@ -241,13 +241,13 @@ def test_paths_may_be_absolute_or_ids_or_have_backslashes(images, tmp_path):
         (["cats/000", "dogs/000"], "such as 'cats/000.gif', 'dogs/000.gif'. Paths are relative to the table."),
         (["000.png ", "001.png"], "such as '000.png .gif', '001.png.gif'. Paths are relative"),
         (["s3://bucket/a.png", "HTTPS://host/b.png"], "such as 's3://bucket/a.png', 'HTTPS://host/b.png'. Paths are"),
-        ([r"C:\a\0.png", r"C:\a\1.png"], "None of the 2 images is there, such as 'C:/a/0.png.gif'"),
+        ([r"C:\a\0.png", r"C:\a\1.png"], "None of the 2 images exists, such as 'C:/a/0.png.gif'"),
     ],
 )
 def test_where_no_image_is_there_the_paths_are_shown_as_they_are_sought(images, paths, said):
     message = refused(write(images, rows={"path": paths, "label": ["a", "b"]}), path_suffix=".gif")
     assert said in message
-    assert "[Source] path_prefix and path_suffix complete them" in message
+    assert "Complete them with [Source] path_prefix and path_suffix" in message
     assert "\n" not in message
 
 

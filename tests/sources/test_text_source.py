@@ -111,7 +111,7 @@ def test_a_mark_of_the_byte_order_is_left_out_and_line_ends_are_those_of_unix(wr
     caplog.set_level("INFO")
     info = resolved(write(a_txt=b"\xef\xbb\xbfab\r\nb\r"), tmp_path / "source")
     assert (info.label_names, info.num_examples) == (("\n", "a", "b"), {"train": 5})
-    assert "a.txt: 2 carriage returns are read as line ends" in caplog.text
+    assert "a.txt: converting 2 carriage returns to line feeds" in caplog.text
 
 
 def test_splits_of_a_text_may_be_called_otherwise(write, tmp_path):
@@ -130,23 +130,23 @@ def test_a_changed_file_is_named(write, tmp_path):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"a_txt": TEXT.encode("utf-16")}, "a.txt: It is in UTF-16: save it in UTF-8"),
-        ({"a_txt": TEXT.encode("utf-16-be")}, "a.txt: It is in UTF-16"),
+        ({"a_txt": TEXT.encode("utf-16")}, "a.txt: The file is in UTF-16. Save it in UTF-8"),
+        ({"a_txt": TEXT.encode("utf-16-be")}, "a.txt: The file is in UTF-16"),
         (
             {"a_txt": "\u0431\u044b\u0442\u044c \u0438\u043b\u0438 \u043d\u0435\n".encode("utf-16-le") * 9},
-            "It is in UTF-16",
+            "The file is in UTF-16",
         ),
-        ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "than UTF-8, such as Latin-1 or Windows-1252"),
-        ({"a_txt": TEXT.encode("utf-32-le")}, "a.txt: It is in UTF-32"),
-        ({"a_txt": "a text\0 with a zero"}, "a.txt holds 1 zero bytes, which no text does"),
-        ({"a_txt": "ab\0c"}, "a.txt holds 1 zero bytes, which no text does"),
+        ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "another encoding, such as Latin-1 or Windows-1252"),
+        ({"a_txt": TEXT.encode("utf-32-le")}, "a.txt: The file is in UTF-32"),
+        ({"a_txt": "a text\0 with a zero"}, "a.txt has 1 zero bytes, so it is damaged or not a text"),
+        ({"a_txt": "ab\0c"}, "a.txt has 1 zero bytes, so it is damaged or not a text"),
         (
             {f"train__{label}__{name}_txt": TEXT for label in ("pos", "neg") for name in "ab"},
-            "Its splits hold the folders neg, pos: these look like labeled texts",
+            "The folders neg, pos look like labels",
         ),
         ({"a_txt": ""}, "The train split is empty"),
-        ({"a_txt": "a" * 5000}, "at least two different characters.* It has 'a' alone"),
-        ({"test__a_txt": "a"}, "files of train where there are others"),
+        ({"a_txt": "a" * 5000}, "at least two different characters.* It has only 'a'"),
+        ({"test__a_txt": "a"}, "a folder train beside the folders of other splits"),
     ],
 )
 def test_what_is_no_text_is_said(write, tmp_path, files, words):
@@ -160,7 +160,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_p
     assert resolved(settings, tmp_path / "inside").num_examples["train"] == 2 * len(TEXT)
     (tmp_path / "secret").write_text("of another")
     (tmp_path / "text" / "c.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(SettingsError, match=r"c\.txt is a link to .*secret, out of the folder"):
+    with pytest.raises(SettingsError, match=r"c\.txt is a link to .*secret, outside the folder"):
         resolved(settings, tmp_path / "outside")
     # What is named is meant.
     assert resolved(asked(tmp_path / "text" / "c.txt"), tmp_path / "named")
@@ -168,7 +168,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_p
 
 def test_a_path_without_a_text_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
-    for path, words in ((tmp_path / "empty", "It holds no file"), (tmp_path / "none", "It does not exist")):
+    for path, words in ((tmp_path / "empty", "It contains no files"), (tmp_path / "none", "It does not exist")):
         with pytest.raises(SettingsError, match=words):
             sources.resolve(asked(path))
     with pytest.raises(SettingsError, match="the path of a text"):
@@ -177,9 +177,9 @@ def test_a_path_without_a_text_is_said(tmp_path):
 
 def test_a_text_too_short_for_an_example_or_a_test_split_is_said(write, tmp_path):
     info = resolved(write(a_txt=TEXT), tmp_path / "source")
-    with pytest.raises(SettingsError, match="expected less than the 860 characters of the train split"):
+    with pytest.raises(SettingsError, match="expected fewer than the 860 characters of the train split"):
         info.cut(860)
-    with pytest.raises(SettingsError, match="test_share: expected a share of 2 examples that leaves some to train"):
+    with pytest.raises(SettingsError, match="test_share: expected a share of 2 examples that leaves examples in train"):
         split_sizes(info.cut(400), Location(), 0.0)
 
 

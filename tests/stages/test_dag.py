@@ -163,7 +163,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         # Known only to TFDS.
         (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
-        (["--Source-dataset", "coco"], "", "coco is not an image-classification dataset"),
+        (["--Source-dataset", "coco"], "", "coco: expected a uint8 Image"),
     ):
         luigi.write_config(config)
         done = luigi.here("tasks", "Report", *args)

@@ -82,7 +82,7 @@ def test_a_change_that_only_reading_finds_fails_once_and_the_next_run_goes_on(ph
         patched.setattr("pipeline.sources.image_folder.ImageFolder.changed", lambda *_: [])
         failed = photos.luigi.here(*arguments)
     assert failed.returncode == 4
-    assert "cats/000.png: it has changed since the images were listed. Run again" in failed.stderr
+    assert "cats/000.png: the file changed after the Source stage (changed). Run again" in failed.stderr
     assert photos.luigi.here(*arguments).returncode == 0
 
 
@@ -123,7 +123,7 @@ def test_what_may_not_be_read_is_named(photos, tmp_path):
     done = without_privileges(photos)
     (photos.folder / "cats").chmod(0o700)
     assert done.returncode == 2
-    assert "cats cannot be read: Permission denied. Change its permissions" in done.stderr
+    assert "cats cannot be read (Permission denied). Change its permissions" in done.stderr
     assert "Traceback" not in done.stderr
 
 

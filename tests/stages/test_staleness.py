@@ -436,5 +436,5 @@ def test_a_dataset_prepared_anew_with_other_bytes_makes_the_source_stale(first_r
     luigi.data_dir = write_tiny_tfds(tmp_path / "tfds", first=1_000)
     source = luigi.status(*FAST)["Source"]
     assert (source["state"], source["reasons"]) == (
-        "stale", [f"{tmp_path / 'tfds' / 'cifar10' / '3.0.2'}: has other files than it had"]
+        "stale", [f"the files in {tmp_path / 'tfds' / 'cifar10' / '3.0.2'} changed"]
     )  # fmt: skip
