@@ -294,11 +294,11 @@ def put_manifest(overwrite, expected, manifest) -> None:
     ("change", "words"),
     [
         (lambda manifest: manifest["files"][0].update(name="../../escaped"), "leads out"),
-        (lambda manifest: manifest.update(host=["x"]), "no text"),
+        (lambda manifest: manifest.update(host=["x"]), "not a text"),
         (lambda manifest: manifest.update(fallback="trained on cpu"), "not final"),
-        (lambda manifest: manifest["files"][0].update(bytes=10**400), "any disk"),
-        (lambda manifest: manifest["files"][0].update(name="deep"), "a folder of another"),
-        (lambda manifest: manifest["files"][0].update(name="fetched.json"), "no part of it"),
+        (lambda manifest: manifest["files"][0].update(bytes=10**400), "lists more than"),
+        (lambda manifest: manifest["files"][0].update(name="deep"), "also a folder"),
+        (lambda manifest: manifest["files"][0].update(name="fetched.json"), "a reserved name"),
     ],
 )
 def test_a_manifest_that_is_none_of_ours_is_refused(
@@ -317,7 +317,7 @@ def test_a_manifest_that_is_none_of_ours_is_refused(
 def test_the_artifact_of_another_fingerprint_is_refused(overwrite, remote, make_artifact, expected):
     other = make_artifact("other", identity={"settings": {"seed": 2}})
     put_manifest(overwrite, expected, json.loads((other / MANIFEST_NAME).read_bytes()))
-    with pytest.raises(DamagedArtifactError, match="it is of"):
+    with pytest.raises(DamagedArtifactError, match="expected another fingerprint"):
         remote.find(KIND, expected)
 
 
