@@ -179,7 +179,7 @@ def test_a_text_too_short_for_an_example_or_a_test_split_is_said(write, tmp_path
     info = resolved(write(a_txt=TEXT), tmp_path / "source")
     with pytest.raises(SettingsError, match="expected fewer than the 860 characters of the train split"):
         info.cut(860)
-    with pytest.raises(SettingsError, match="test_share: expected a share of 2 examples that leaves examples in train"):
+    with pytest.raises(SettingsError, match="test_share: expected a share of 2 examples that leaves some to train"):
         split_sizes(info.cut(400), Location(), 0.0)
 
 
