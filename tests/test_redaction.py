@@ -42,5 +42,5 @@ def test_a_tracking_server_that_does_not_answer_is_named_without_its_password(ma
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
     assert log_run(make_run(), tracking_uri="http://me:secret@127.0.0.1:9/") is None
-    assert "not logged to MLflow at http://***@127.0.0.1:9/" in caplog.text
+    assert "Cannot log to MLflow at http://***@127.0.0.1:9/" in caplog.text
     assert "secret" not in caplog.text

@@ -22,7 +22,7 @@ from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
 from pipeline.problems.results import results_of
 from pipeline.problems.units import units_of
-from pipeline.runs.load_model import TrainedNetwork, load_trained
+from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
@@ -107,7 +107,7 @@ def predict_block(start: int, job: Job) -> int:
 
 
 @cache
-def _network(run: str, model: str) -> TrainedNetwork:
+def _network(run: str, model: str) -> LoadedModel:
     return load_trained(Path(run), model=model)
 
 

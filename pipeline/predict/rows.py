@@ -12,7 +12,7 @@ from pipeline.predict import Job
 from pipeline.problems.next_token.evaluation import LEAST_PROBABILITY
 from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
-from pipeline.runs.load_model import TrainedNetwork
+from pipeline.runs.load_model import LoadedModel
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, made_plain
 from pipeline.sources.image_reading import pixels_of
@@ -22,7 +22,7 @@ _NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(),
 _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 
 
-def image_rows(paths: Sequence[str], job: Job, network: TrainedNetwork) -> Iterator[pa.RecordBatch]:
+def image_rows(paths: Sequence[str], job: Job, network: LoadedModel) -> Iterator[pa.RecordBatch]:
     """The label and the probabilities of each image."""
     shape = network.input_shape
     form = form_of_any(shape, job.resize)
@@ -62,7 +62,7 @@ def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, in
         return f"cannot be read: {error.strerror}"
 
 
-def text_rows(paths: Sequence[str], job: Job, network: TrainedNetwork) -> Iterator[pa.RecordBatch]:
+def text_rows(paths: Sequence[str], job: Job, network: LoadedModel) -> Iterator[pa.RecordBatch]:
     """The mean surprise of each text. Sequences begin without memory, as in the evaluation."""
     vocabulary = Vocabulary(job.label_names)
     for path in paths:
@@ -74,7 +74,7 @@ def text_rows(paths: Sequence[str], job: Job, network: TrainedNetwork) -> Iterat
         yield pa.RecordBatch.from_pylist([row], _TEXT_ROW)
 
 
-def _nats_of(path: Path, network: TrainedNetwork, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
+def _nats_of(path: Path, network: LoadedModel, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
     """Of each token of a text but the first, and why there are none."""
     try:
         tokens = vocabulary.encode(read_file(path).decode("utf-8-sig"))
@@ -89,7 +89,7 @@ def _nats_of(path: Path, network: TrainedNetwork, vocabulary: Vocabulary) -> tup
     return surprises(network, tokens), None
 
 
-def surprises(network: TrainedNetwork, tokens: np.ndarray) -> np.ndarray:
+def surprises(network: LoadedModel, tokens: np.ndarray) -> np.ndarray:
     """float64 (tokens - 1,): nats of each token but the first."""
     (length,) = network.input_shape
     count = len(tokens) - 1

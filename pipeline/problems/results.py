@@ -67,7 +67,7 @@ class Results:
     card: str = ""
     #: One of ``CARD_TEMPLATES``.
     card_templates: str = ""
-    #: (paths, predict.Job, runs.load_model.TrainedNetwork) → pyarrow record batches, a row per file, for ``predict``.
+    #: (paths, predict.Job, runs.load_model.LoadedModel) → pyarrow record batches, a row per file, for ``predict``.
     prediction_rows: str = ""
 
     def __post_init__(self) -> None:

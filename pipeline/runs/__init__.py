@@ -1,1 +1,1 @@
-"""The folder of a run: its record, metrics, weights, exports and determinism check."""
+"""Folder of a run, with its record, metrics, weights, exports and determinism check."""

@@ -1,4 +1,4 @@
-"""Export of a run's model, by each exporter of its problem. Each form is compared with the run's ``model.keras``.
+"""Export of a run's model with each exporter of its problem. Each result is compared with the run's ``model.keras``.
 
 The model is rebuilt in float32 with the trained weights, because LiteRT does not compute in bfloat16.
 """
@@ -22,7 +22,7 @@ from pipeline.problems.problem import Problem, open_split
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.exporters import SAVED_MODEL, Exporter, exporters_of
-from pipeline.runs.load_model import TrainedNetwork, load_trained
+from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.streams.tf_data import InputStream
 
@@ -36,9 +36,9 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What an exporter gets: the model in float32, whose ``outputs`` may be logits.
+    """Input of an exporter, the model in float32. Its ``outputs`` may be logits.
 
-    ``manifest`` is that of its records. ``calibration`` has inputs of the train split, to set the ranges of integers.
+    ``manifest`` is that of its records. ``calibration`` contains inputs of the train split, which set integer ranges.
     """
 
     model: keras.Model
@@ -48,33 +48,33 @@ class TrainedModel:
 
 
 def export(run: Path, records: Path, folder: Path, *, calibration_examples: int, model: str = "") -> dict:
-    """Write every form of a run's model, and export.json, into an empty folder.
+    """Write every format of a run's model, and export.json, into an empty folder.
 
-    ``records`` are those of the run, of which ``calibration_examples`` of train are for the calibration. ``model`` is
+    ``records`` are those of the run. ``calibration_examples`` of their train split serve the calibration. ``model`` is
     [Train] model of the present settings, see ``load_trained``.
 
     Returns:
-        The contents of export.json: ``num_examples`` of the test split and, for each form, its ``bytes``, ``accuracy``,
-        ``agreement`` (share of test examples with the same answer as by ``model.keras``) and ``largest_difference`` of
-        an output from that model's.
+        The contents of export.json. ``num_examples`` counts the test split. Each form has ``bytes``, ``accuracy``,
+        ``agreement`` (share of test examples with the answer of ``model.keras``) and ``largest_difference`` (of an
+        output from that of ``model.keras``).
     """
-    manifest, shipped = read_manifest(records), load_trained(run, model=model)
+    manifest, loaded = read_manifest(records), load_trained(run, model=model)
     problem = problem_of_records(manifest)
-    network = build_for_task(problem.task(manifest), shipped.record.model, "float32")
-    network.set_weights(shipped.model.get_weights())
+    network = build_for_task(problem.task(manifest), loaded.record.model, "float32")
+    network.set_weights(loaded.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     inputs = train.evaluation().unbatch().take(calibration_examples).map(lambda inputs, _: inputs)
-    job = TrainedModel(network, shipped.record.outputs, manifest, list(inputs.as_numpy_iterator()))
+    job = TrainedModel(network, loaded.record.outputs, manifest, list(inputs.as_numpy_iterator()))
     exporters = exporters_of(problem.name)
     for exporter in exporters:
         pkgutil.resolve_name(exporter.form).write(job, folder / exporter.file)
-    facts = _compared(folder, exporters, shipped, test)
+    facts = _compare(folder, exporters, loaded, test)
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
 
 class SavedModel:
-    """For servers, with both signatures."""
+    """Format for servers, with both signatures."""
 
     @staticmethod
     def write(job: TrainedModel, path: Path) -> None:
@@ -84,11 +84,11 @@ class SavedModel:
         form = form_of_any(shape, image["resize"])
 
         def of_pixels(images: tf.Tensor) -> tf.Tensor:
-            given = tf.cast(model(images, training=False), tf.float32)
-            return tf.nn.softmax(given) if job.outputs == LOGITS else given
+            outputs = tf.cast(model(images, training=False), tf.float32)
+            return tf.nn.softmax(outputs) if job.outputs == LOGITS else outputs
 
         def decode(encoded: tf.Tensor) -> tf.Tensor:
-            # In the model's shape, as in the records.
+            # Images get the model's shape, as in the records.
             pixels = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
             pixels.set_shape([None, None, shape[2]])
             return tf.ensure_shape(fit(pixels, form), shape)
@@ -104,8 +104,8 @@ class SavedModel:
 
     @staticmethod
     def load(path: Path) -> Predict:
-        """Its signature for uint8 batches."""
-        # A signature needs the loaded object.
+        """Return its signature for uint8 batches."""
+        # The signature is valid only while the loaded object exists.
         loaded = tf.saved_model.load(str(path))
 
         def predict(images: np.ndarray) -> np.ndarray:
@@ -116,11 +116,11 @@ class SavedModel:
 
 
 class LiteRT:
-    """For devices, in float32."""
+    """Format for devices, in float32."""
 
     @classmethod
     def write(cls, job: TrainedModel, path: Path) -> None:
-        """Convert the SavedModel beside it."""
+        """Convert the SavedModel in the same folder."""
         source = str(path.with_name(SAVED_MODEL.file))
         converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
         cls.prepare(converter, job)
@@ -132,7 +132,7 @@ class LiteRT:
 
     @staticmethod
     def load(path: Path) -> Predict:
-        """Its signature."""
+        """Return its signature."""
         from ai_edge_litert.interpreter import Interpreter
 
         runner = Interpreter(str(path)).get_signature_runner(PIXELS_SIGNATURE)
@@ -145,27 +145,27 @@ class LiteRT:
 
 
 class LiteRTInt8(LiteRT):
-    """For devices, with weights and activations of 8 bits."""
+    """Format for devices, with 8-bit weights and activations."""
 
     @staticmethod
     def prepare(converter: tf.lite.TFLiteConverter, job: TrainedModel) -> None:
-        """Let the calibration set the ranges."""
+        """Set the ranges by calibration."""
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: (
             (PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in job.calibration
         )
 
 
-def _compared(folder: Path, exporters: Sequence[Exporter], shipped: TrainedNetwork, test: InputStream) -> dict:
-    """The contents of export.json."""
-    problem, count = problem_class(shipped.record.problem)(), test.split.num_examples
+def _compare(folder: Path, exporters: Sequence[Exporter], loaded: LoadedModel, test: InputStream) -> dict:
+    """Return the contents of export.json."""
+    problem, count = problem_class(loaded.record.problem)(), test.split.num_examples
     forms, predictors = {}, {}
     for exporter in exporters:
         path = folder / exporter.file
         predictors[exporter.title] = pkgutil.resolve_name(exporter.form).load(path)
         forms[exporter.title] = {"bytes": used_bytes(path), "accuracy": 0, "agreement": 0, "largest_difference": 0.0}
     for inputs, labels in test.evaluation().as_numpy_iterator():
-        expected = shipped.probabilities(inputs)
+        expected = loaded.probabilities(inputs)
         for title, predict in predictors.items():
             _add(forms[title], predict(inputs), expected, labels, problem)
     for form in forms.values():
@@ -173,11 +173,11 @@ def _compared(folder: Path, exporters: Sequence[Exporter], shipped: TrainedNetwo
     return {"num_examples": count, "forms": forms}
 
 
-def _add(form: dict[str, float], found: np.ndarray, expected: np.ndarray, labels: np.ndarray, problem: Problem) -> None:
-    answers = problem.answers(found)
+def _add(form: dict[str, float], pred: np.ndarray, expected: np.ndarray, labels: np.ndarray, problem: Problem) -> None:
+    answers = problem.answers(pred)
     form["accuracy"] += int((answers == labels).sum())
     form["agreement"] += int((answers == problem.answers(expected)).sum())
-    form["largest_difference"] = max(form["largest_difference"], float(np.abs(found - expected).max()))
+    form["largest_difference"] = max(form["largest_difference"], float(np.abs(pred - expected).max()))
 
 
 def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:

@@ -1,4 +1,4 @@
-"""Exporters: forms that a trained model is written in. Importing this module needs the standard library alone."""
+"""Exporters, which write a trained model in other formats. This module needs only the standard library."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,12 @@ from pipeline.registry import Registry
 
 @dataclass(frozen=True)
 class Exporter:
-    """A form of a model.
+    """A format of a model.
 
-    ``title``: in tables. ``file``: its file or folder in the artifact. ``problems`` that it takes models of. ``form``:
-    a module, or ``module:class``, with ``write(job: export.TrainedModel, path)`` and ``load(path)``. The latter returns
-    a function of inputs (batch, …) → outputs. ``package``: an optional one that it needs.
+    ``title`` names it in tables. ``file`` is its file or folder in the artifact. ``problems`` lists the problems with
+    supported models. ``package`` is an optional package that it needs. ``form`` is a module or ``module:class`` with
+    ``write(job: export.TrainedModel, path)`` and ``load(path)``. The latter returns a function of inputs (batch, …)
+    that returns outputs.
     """
 
     title: str
@@ -26,12 +27,12 @@ SAVED_MODEL = Exporter("SavedModel", "saved_model", _IMAGES, "pipeline.runs.expo
 FLOAT32 = Exporter("LiteRT float32", "model-float32.tflite", _IMAGES, "pipeline.runs.export:LiteRT", _LITERT)
 INT8 = Exporter("LiteRT int8", "model-int8.tflite", _IMAGES, "pipeline.runs.export:LiteRTInt8", _LITERT)
 
-#: Name → ``Exporter``, in the order in which they write.
+#: Name → ``Exporter``, in the order of writing.
 EXPORTERS = Registry(
     "exporters",
     {
         "saved_model": "pipeline.runs.exporters:SAVED_MODEL",
-        # Both convert the SavedModel.
+        # The next two convert the SavedModel.
         "litert_float32": "pipeline.runs.exporters:FLOAT32",
         "litert_int8": "pipeline.runs.exporters:INT8",
     },
@@ -39,5 +40,5 @@ EXPORTERS = Registry(
 
 
 def exporters_of(problem: str) -> list[Exporter]:
-    """The exporters for the models of a problem."""
+    """Return the exporters for the models of a problem."""
     return [exporter for name in EXPORTERS if problem in (exporter := EXPORTERS.load(name)).problems]

@@ -1,4 +1,4 @@
-"""The file of a run's initial weights, identified by its content."""
+"""File of a run's initial weights, identified by its content."""
 
 import hashlib
 import zipfile
@@ -9,7 +9,7 @@ from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 
 SUFFIXES = (".keras", ".safetensors")
-# The part of a .keras file with dates and the version of Keras.
+# Member of a .keras file with dates and the version of Keras.
 _METADATA = "metadata.json"
 
 
@@ -23,31 +23,31 @@ class InitialWeights:
     run_folder: Path | None = None
 
 
-def find_initial_weights(given: str, runs: Path) -> InitialWeights:
-    """The weights of a run in ``runs`` by its name, or of a run or file by its path. SettingsError: there are none."""
-    # With pydantic it costs a tenth of a second, which most starts need not spend.
+def find_initial_weights(value: str, runs: Path) -> InitialWeights:
+    """Find weights of a run in ``runs`` by name, or of a run or file by path. Raises SettingsError without a match."""
+    # This imports pydantic, which takes a tenth of a second that most starts do not need.
     from pipeline.runs.metrics import WEIGHTS_NAME
 
-    path = runs / given if (runs / given).is_dir() else Path(given).expanduser()
+    path = runs / value if (runs / value).is_dir() else Path(value).expanduser()
     if path.is_dir():
         file = path / WEIGHTS_NAME
         if not (path / MANIFEST_NAME).is_file() or not file.is_file():
-            raise _refusal(given, f"{path} is no run with weights")
+            raise _refusal(value, f"{path} is no run with weights")
     elif path.is_file() and path.suffix in SUFFIXES:
         file = path
     else:
-        raise _refusal(given, f"there is no such run in {runs}, and no such file")
+        raise _refusal(value, f"there is no such run in {runs}, and no such file")
     run, folder = None, file.resolve().parent
     if (folder / MANIFEST_NAME).is_file():
         try:
             run = read_manifest(folder)["fingerprint"]
         except DamagedArtifactError as error:
-            raise _refusal(given, str(error).rstrip(".")) from error
-    return InitialWeights(file=file, digest=digest_of(file, given), run=run, run_folder=folder if run else None)
+            raise _refusal(value, str(error).rstrip(".")) from error
+    return InitialWeights(file=file, digest=digest_of(file, value), run=run, run_folder=folder if run else None)
 
 
-def digest_of(file: Path, given: str) -> str:
-    """Sha256 of the weights in a file, as 64 hex digits. Raises SettingsError if it cannot be read."""
+def digest_of(file: Path, value: str) -> str:
+    """Return the sha256 of the weights in a file, as 64 hex digits. Raises SettingsError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         if file.suffix != ".keras":
@@ -57,12 +57,12 @@ def digest_of(file: Path, given: str) -> str:
             for name in sorted(set(archive.namelist()) - {_METADATA}):
                 digest.update(f"{name}\0{archive.getinfo(name).file_size}\0".encode() + archive.read(name))
     except (OSError, zipfile.BadZipFile) as error:
-        raise _refusal(given, f"{file} cannot be read: {error}") from error
+        raise _refusal(value, f"{file} cannot be read: {error}") from error
     return digest.hexdigest()
 
 
-def _refusal(given: str, problem: str) -> SettingsError:
+def _refusal(value: str, problem: str) -> SettingsError:
     return SettingsError(
         "[Train] initial_weights: expected the folder of a run with weights, or a file that ends in "
-        f"{' or '.join(SUFFIXES)}, got {given!r}: {problem}."
+        f"{' or '.join(SUFFIXES)}, got {value!r}: {problem}."
     )

@@ -1,4 +1,4 @@
-"""The trained model of a run, for exports and predictions."""
+"""Trained model of a run, for exports and predictions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from pipeline.settings.training import MODELS
 
 
 @dataclass(frozen=True)
-class TrainedNetwork:
+class LoadedModel:
     """The model in ``model.keras``, and the record of its run."""
 
     model: keras.Model
@@ -27,13 +27,13 @@ class TrainedNetwork:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one example: (height, width, channels), or (length,) for a text."""
-        # A subclassed model has none.
-        known = getattr(self.model, "input_shape", None)
-        return known[1:] if known else self.record.input_shape
+        """Shape of an example, (height, width, channels), or (length,) for a text."""
+        # A subclassed model has no input shape.
+        shape = getattr(self.model, "input_shape", None)
+        return shape[1:] if shape else self.record.input_shape
 
     def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
-        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels)."""
+        """Return float32 probabilities (batch, num_labels) for uint8 images (batch, height, width, channels)."""
         views = VIEWS[test_time_augmentation]
         outputs = sum(np.float32(view.weight) * self._outputs(view.of(images)) for view in views)
         return as_probabilities(outputs, self.record.outputs)
@@ -42,31 +42,30 @@ class TrainedNetwork:
         return self.model.predict_on_batch(images).astype(np.float32)
 
 
-def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
+def load_trained(run: Path, *, model: str = "") -> LoadedModel:
     """Load the model of a run's folder.
 
-    ``model`` is [Train] model of the present settings. User code is imported only if it is named there, or if the run
-    was trained under this root, because a remote's run may name any module of this machine.
+    ``model`` is [Train] model of the present settings. User code is imported if it is named there, or if the run was
+    trained under this root. A run from a remote may name any module of this machine.
 
     Raises:
-        DamagedArtifactError: the run was skipped and has no model.
-        SettingsError: its user code cannot, or may not, be imported here.
+        DamagedArtifactError: The run was skipped and has no model.
+        SettingsError: The user code cannot, or may not, be imported.
     """
     configure_keras()
     record = read_record(run)
     if not (run / MODEL_NAME).exists():
         raise DamagedArtifactError(
-            f"{run / MODEL_NAME}: expected a network, found none; the run was {record.status}: train it on a device "
-            "that is there."
+            f"{run / MODEL_NAME}: expected a model, but the run was {record.status}. Train it on an available device."
         )
     if is_own(record.model) and record.model != model and (fetched := read_fetched(run)):
         raise SettingsError(
-            f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
-            f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
+            f"{run.name}: The run is from {fetched['remote']}, and its model {record.model!r} is user code. Allow its "
+            f"import with --Train-model {record.model}."
         )
-    # A fetched run may have any name. One without a colon is imported only if an installed package registers it.
+    # A fetched run may have any name. A name without a colon must be registered by an installed package.
     if is_own(record.model) or MODELS.is_outside(record.model):
-        # The import registers its classes with Keras.
+        # The import registers the model's classes with Keras.
         load_function("model", MODELS.get(record.model, record.model))
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
-    return TrainedNetwork(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)
+    return LoadedModel(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

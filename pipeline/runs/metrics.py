@@ -1,6 +1,6 @@
 """Metrics of a run by epoch, its throughput, and the names of its files.
 
-Throughput leaves out the epochs that compiled, wherever there are others.
+Throughput excludes the epochs that compiled, if there are others.
 """
 
 import math
@@ -21,12 +21,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def weights_digest(manifest: Mapping[str, Any]) -> str | None:
-    """The sha256 of a run's weights, by its manifest. None for a skipped run."""
+    """Return the sha256 of a run's weights from its manifest, None for a skipped run."""
     return next((entry["sha256"] for entry in manifest["files"] if entry["name"] == WEIGHTS_NAME), None)
 
 
 class EpochMetrics(Untrusted):
-    """One finished epoch. Seconds are wall-clock, splits are named as in RunRecord."""
+    """Metrics of a finished epoch. Times are wall-clock seconds. Splits are named as in RunRecord."""
 
     epoch: Count
     loss: Number
@@ -42,30 +42,30 @@ class EpochMetrics(Untrusted):
 
 
 def append_metrics(path: Path, row: Mapping[str, float]) -> None:
-    """Add one epoch's row to the file in a single write, so that a kill leaves no partial row."""
+    """Append the row of an epoch in a single write, so that a kill leaves no partial row."""
     with path.open("a", encoding="utf-8") as file:
         file.write(EpochMetrics(**row).model_dump_json(exclude_unset=True) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, sorted by epoch. DamagedArtifactError: it is missing, empty, or a line is no row."""
+    """Read the rows of a metrics file by epoch. Raises DamagedArtifactError if it is missing, empty or invalid."""
     lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), start=1) if line.strip()]
     if not lines:
         raise DamagedArtifactError(message(path, "expected one JSON object per epoch, found none"))
-    rows = [checked(EpochMetrics, line, path, place=f"line {number}").model_dump() for number, line in lines]
+    rows = [checked(EpochMetrics, line, path, label=f"line {number}").model_dump() for number, line in lines]
     return sorted(rows, key=lambda row: row["epoch"])
 
 
 def compiling_epochs(run: Mapping[str, Any]) -> frozenset[int]:
-    """The epochs of a run, from 1, that compiled: the first one of each process that trained it."""
-    # An older record without segments contains the last resumption only.
+    """Return the epochs of a run, from 1, that compiled. Each process compiles in its first epoch."""
+    # An older record without segments contains only the last resumption.
     if segments := run.get("segments"):
         return frozenset(segment["first_epoch"] for segment in segments)
     return frozenset((1, run["epochs_restored"] + 1))
 
 
 def epoch_seconds(rows: Rows, compiling: Collection[int]) -> float | None:
-    """Mean seconds of an epoch that did not compile. None if all did, or if one is unknown or infinite."""
+    """Return the mean seconds of an epoch that did not compile, None if all did or a value is unknown or infinite."""
     seconds = [row["train_seconds"] for row in rows if row["epoch"] not in compiling]
     if not seconds or None in seconds:
         return None
@@ -74,15 +74,15 @@ def epoch_seconds(rows: Rows, compiling: Collection[int]) -> float | None:
 
 
 def examples_per_second(rows: Rows, compiling: Collection[int], *, examples_per_epoch: int) -> float:
-    """Training examples per second, without the epochs that compiled unless all did."""
+    """Return training examples per second, without the epochs that compiled unless all did."""
     seconds = epoch_seconds(rows, compiling) or epoch_seconds(rows, ())
     return examples_per_epoch / seconds
 
 
 def compilation_seconds(rows: Rows, compiling: Collection[int]) -> float | None:
-    """Extra seconds of the epochs that compiled. None without other epochs, or if they were no slower."""
+    """Return the extra seconds of the epochs that compiled, None without other epochs or extra seconds."""
     steady = epoch_seconds(rows, compiling)
     if steady is None:
         return None
-    longer = sum(row["train_seconds"] - steady for row in rows if row["epoch"] in compiling)
-    return longer if longer > 0 else None
+    extra = sum(row["train_seconds"] - steady for row in rows if row["epoch"] in compiling)
+    return extra if extra > 0 else None

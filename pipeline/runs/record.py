@@ -1,8 +1,8 @@
-"""The schema of a run, ``run.json``.
+"""Schema of a run, ``run.json``.
 
-The annotation of a field states its part of a run, and whether comparable runs must share it. Report, history, diff,
-MLflow, TensorBoard and Prometheus select fields by ``names`` and keep no list of their own. A record is untrusted data.
-The default of a later field is the behavior of earlier versions.
+The annotation of a field states its group, and whether comparable runs must share it. Report, history, diff, MLflow,
+TensorBoard and Prometheus select fields by ``names`` and have no separate lists. A record is untrusted data. The
+default of a later field is the behavior of earlier versions.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, 
 
 RECORD_NAME = "run.json"
 
-#: 1: records without this field. 2: figures are never NaN. 12: renamed fields. The other versions added fields.
+#: Version 1 lacks this field. Version 2 excludes NaN. Version 12 renamed fields. The other versions added fields.
 SCHEMA_VERSION = 12
 
 FINISHED, SKIPPED = "finished", "skipped"
 
-#: computation: choices that the settings leave open. evidence: proof of data and hardware. measured: results.
+#: Groups of fields. "computation" has choices that the settings leave open, "evidence" proves data and hardware.
 Part = Literal["identity", "setting", "data", "hardware", "computation", "evidence", "measured"]
 
 
 @dataclass(frozen=True)
 class About:
-    """The part of a run that a field belongs to. Runs that differ in a ``compared`` field are not compared.
+    """The group of a field. Runs that differ in a ``compared`` field are not compared.
 
-    A ``repeated`` field may differ between runs that repeat one another and are shown as one row.
+    A ``repeated`` field may differ between runs that repeat each other and share a row.
     """
 
     part: Part
@@ -48,13 +48,13 @@ def _in_utc(value: str) -> str:
     return value
 
 
-def _called_as_the_dataset(fields: Mapping[str, Any]) -> str:
+def _default_experiment(fields: Mapping[str, Any]) -> str:
     # The first lines of the history lack the requested dataset.
     return fields["requested_dataset"] or fields["dataset"]
 
 
 class Mismatch(Untrusted):
-    """Why the requested device was not used."""
+    """The reason why the requested device was not used."""
 
     device: str | None = None
     cause: str
@@ -62,21 +62,21 @@ class Mismatch(Untrusted):
     error: str
 
 
-#: The parts of the stage's time, each ``…_seconds`` in the breakdown.
+#: Phases of the stage, each ``…_seconds`` in the breakdown.
 STAGE_PHASES = ("startup", "loading", "training", "evaluation", "checkpoint", "saving", "measuring", "profiling")
 
 
 class TimeBreakdown(Untrusted):
-    """Seconds of a step and of the parts of the stage, see training/timing.py.
+    """Seconds of a step and of the phases of the stage, see training/timing.py.
 
-    ``startup_seconds``: imports, devices, receipt and model. ``training_seconds``: with compilation. The parts add up
-    to the stage's wall time, over all processes that trained the run.
+    ``startup_seconds`` covers imports, devices, receipt and model. ``training_seconds`` includes compilation. The
+    phases add up to the stage's wall time, over all processes that trained the run.
     """
 
     step_seconds: Number
     # Floating-point operations, counted in the graph.
     step_flops: Number = None
-    # Memory traffic, as XLA compiled it for one device.
+    # Memory traffic of the step that XLA compiled for one device.
     step_bytes: Number = None
     step_alone_seconds: Number
     input_alone_seconds: Number
@@ -94,7 +94,7 @@ class TimeBreakdown(Untrusted):
 
 
 class Segment(Untrusted):
-    """The epochs, from 1, that one process trained, and the evidence of its device."""
+    """Epochs, from 1, that a process trained, with the evidence of its device."""
 
     first_epoch: Count
     last_epoch: Count
@@ -104,7 +104,7 @@ class Segment(Untrusted):
 
 
 class Beginning(Untrusted):
-    """Layers that took initial weights, others with the reason, frozen layers, and examples for ``adapted_by``."""
+    """Layers with initial weights, other layers with the reason, frozen layers, and the number of adapted examples."""
 
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
     left: dict[str, str] = {}
@@ -113,7 +113,7 @@ class Beginning(Untrusted):
 
 
 class StoredRecords(Untrusted):
-    """The image format of the records, and their size. ``skipped``: omitted files of the source by reason."""
+    """The image format of the records, and their size. ``skipped`` counts omitted source files by reason."""
 
     encoding: str
     image_size: Count
@@ -124,24 +124,24 @@ class StoredRecords(Untrusted):
 
 
 class RunRecord(Untrusted):
-    """One run. Seconds are wall-clock, accuracies are from 0 to 1, losses of texts are nats per prediction.
+    """Record of a run. Times are wall-clock seconds, accuracies from 0 to 1, losses of texts nats per prediction.
 
-    Examples are units of the problem: images, or the characters of a text. Fields that were renamed are read by their
-    earlier names too.
+    Examples are units of the problem, such as images or the characters of a text. Renamed fields are also read under
+    their earlier names.
     """
 
     schema_version: Annotated[Count, About("identity")] = 1
     fingerprint: Annotated[str, About("identity", repeated=True)]
     status: Annotated[Literal["finished", "skipped"], About("identity")] = FINISHED
     finished_at: Annotated[str, AfterValidator(_in_utc), About("identity", repeated=True)]
-    # Of the last process that trained it, like the receipt and the hardware.
+    # The last process that trained the run provides it, like the receipt and the hardware.
     hostname: Annotated[str | None, About("identity", repeated=True)]
-    # The host that evaluated and saved it, if no epoch was left to train.
+    # The host that evaluated and saved the run, if no epoch remained.
     finished_on: Annotated[str | None, About("identity", repeated=True)] = None
 
     model: Annotated[str, About("setting", compared=True)]
     training_recipe: Annotated[str, renamed("training_recipe", "recipe"), About("setting", compared=True)]
-    # Path from the settings. Runs are compared by the digest of the weights.
+    # Path from the settings. Comparisons use the digest of the weights.
     initial_weights: Annotated[str, About("setting", repeated=True)] = ""
     freeze: Annotated[str, About("setting", compared=True)] = ""
     epochs: Annotated[Count, About("setting", compared=True)]
@@ -152,7 +152,7 @@ class RunRecord(Untrusted):
     patience: Annotated[Count, About("setting", compared=True)] = 0
     test_time_augmentation: Annotated[str, About("setting")] = "none"
     deterministic: Annotated[str, About("setting")] = "false"
-    # -1: the recipe's own.
+    # -1 selects the value of the training recipe.
     learning_rate: Annotated[float, About("setting", compared=True)] = -1.0
     weight_decay: Annotated[float, About("setting", compared=True)] = -1.0
     label_smoothing: Annotated[float, About("setting", compared=True)] = -1.0
@@ -167,13 +167,13 @@ class RunRecord(Untrusted):
     cache: Annotated[str, About("setting", compared=True)] = "auto"
 
     problem: Annotated[str, About("data", compared=True)] = "image_classification"
-    # BYTES for a text of too many characters. A byte has fewer nats than a character.
+    # BYTES for a text with too many characters. Nats per byte and per character differ.
     tokens: Annotated[Literal["", "bytes"], About("data", compared=True)] = ""
     requested_dataset: Annotated[str, About("data")]
     dataset: Annotated[str, About("data")]
     dataset_verified: Annotated[bool, About("data")]
-    # A label outside every fingerprint.
-    experiment: Annotated[str, Field(default_factory=_called_as_the_dataset), About("identity", compared=True)]
+    # A label that no fingerprint includes.
+    experiment: Annotated[str, Field(default_factory=_default_experiment), About("identity", compared=True)]
     content_digests: Annotated[dict[str, str] | None, About("data", compared=True)] = None
     records_fingerprint: Annotated[str | None, About("data")] = None
     records: Annotated[StoredRecords | None, About("data")] = None
@@ -221,7 +221,7 @@ class RunRecord(Untrusted):
         Number, renamed("test_tta_accuracy", "val_tta_accuracy"), About("measured", repeated=True)
     ] = None
     validation_tta_accuracy: Annotated[Number, About("measured", repeated=True)] = None
-    # The epoch, from 1, whose weights were kept, and why training ended.
+    # The epoch, from 1, with the selected weights, and the reason why training ended.
     kept_epoch: Annotated[Count | None, About("measured", repeated=True)] = None
     ended: Annotated[Literal["epochs", "patience"] | None, About("measured", repeated=True)] = None
     epochs_restored: Annotated[Count, About("measured", repeated=True)] = 0
@@ -239,14 +239,14 @@ class RunRecord(Untrusted):
             return values
         if isinstance(flags := receipt.get("flags"), dict) and values.get("schema_version", 1) < 11:
             values = {"computation_flags": computation_flags(flags), **values}
-        return {**seen_in(receipt), **values} if values.get("schema_version", 1) == 1 else values
+        return {**host_facts(receipt), **values} if values.get("schema_version", 1) == 1 else values
 
     @model_validator(mode="after")
-    def _a_skipped_run_has_no_figures(self) -> "RunRecord":
+    def _check_skipped(self) -> "RunRecord":
         if self.status == FINISHED:
             return self
         if self.mismatch is None:
-            raise ValueError(f'"mismatch": expected why the run was {SKIPPED}, found null')
+            raise ValueError(f'"mismatch": expected the reason why the run was {SKIPPED}, found null')
         for name in ("train_seconds", "first_epoch_seconds", "examples_per_second", "test_accuracy", "test_loss"):
             if getattr(self, name) is not None:
                 raise ValueError(f'"{name}": expected null in a run that was {SKIPPED}, found {getattr(self, name)!r}')
@@ -254,45 +254,45 @@ class RunRecord(Untrusted):
 
 
 def recorded_settings(settings: object) -> dict[str, Any]:
-    """The fields of the record that repeat a run's settings, from an object with an attribute for each."""
-    # Some have an effective value beside the requested one.
+    """Return the fields of the record that repeat a run's settings, from an object with an attribute per setting."""
+    # Requested values have a prefix in the record.
     return {name: getattr(settings, name.removeprefix("requested_")) for name in names("setting")}
 
 
-def names(*parts: Part, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
-    """Names of the record's fields of these parts (default: all) with these properties, in its order."""
-    found = []
+def names(*groups: Part, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
+    """Return the names of the record's fields in these groups, or in all, with these properties, in order."""
+    matches = []
     for name, field in RunRecord.model_fields.items():
-        about = next(one for one in field.metadata if isinstance(one, About))
-        is_asked_for = compared in (None, about.compared) and repeated in (None, about.repeated)
-        if is_asked_for and (not parts or about.part in parts):
-            found.append(name)
-    return tuple(found)
+        about = next(item for item in field.metadata if isinstance(item, About))
+        has_properties = compared in (None, about.compared) and repeated in (None, about.repeated)
+        if has_properties and (not groups or about.part in groups):
+            matches.append(name)
+    return tuple(matches)
 
 
 def is_placeholder(run: Mapping[str, Any]) -> bool:
-    """Whether placeholder examples replaced the requested dataset."""
+    """Return whether placeholder examples replaced the requested dataset."""
     return run.get("dataset") == "synthetic" and run.get("requested_dataset", "synthetic") != "synthetic"
 
 
-def seen_in(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """Granted cores and memory, and the speed by the probe, from a receipt. Missing values are None."""
-    host, probe = (part if isinstance(part := receipt.get(name), Mapping) else {} for name in ("host", "probe"))
+def host_facts(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return granted cores and memory, and the speed of the probe, from a receipt. Missing values are None."""
+    host, probe = (section if isinstance(section := receipt.get(name), Mapping) else {} for name in ("host", "probe"))
     memory = host.get("granted_memory_bytes")
     return {
         "granted_cores": host.get("granted_cores"),
         "granted_memory_gib": round(memory / 2**30) if isinstance(memory, int) and 0 <= memory < 2**63 else None,
-        # Convolutions are most of the work of an image model.
+        # Convolutions dominate the work of an image model.
         "reference_flops_per_second": probe.get("convolution_flops_per_second"),
     }
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record of a run's folder, of any version. Raises DamagedArtifactError if missing or not a record."""
+    """Read the record of a run's folder, of any version. Raises DamagedArtifactError if it is missing or invalid."""
     path = folder / RECORD_NAME
     return checked(RunRecord, read_text(path), path)
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write the record into a run's folder, as JSON without NaN or infinities."""
+    """Write the record into a run's folder as JSON without NaN or infinities."""
     (folder / RECORD_NAME).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Logging of a published run to MLflow, if ``MLFLOW_TRACKING_URI`` is set. A run does not depend on it."""
+"""Logging of a published run to MLflow, if ``MLFLOW_TRACKING_URI`` is set. No run depends on it."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-# Telemetry is opt-in here.
+# Telemetry is opt-in in this project.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import mlflow
@@ -20,23 +20,23 @@ from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 
 EXPERIMENT = "tensorcraft"
 
-_OF_AN_EVALUATION = ("expected_calibration_error", "bits", "perplexity")
+_EVALUATION_METRICS = ("expected_calibration_error", "bits", "perplexity")
 # Limit of MLflow's own stores.
-_LONGEST = 500
+_MAX_VALUE_LENGTH = 500
 _logger = logging.getLogger(__name__)
 
 
 def log_run(folder: Path, *, tracking_uri: str) -> str | None:
-    """Log the settings, metrics, figures and files of a run's folder to MLflow, once.
+    """Log settings, metrics and files of a run's folder to MLflow, once.
 
-    ``tracking_uri`` is a server's address, or ``file:`` with a path. Returns MLflow's id of the run, or None after an
-    error, which is logged.
+    ``tracking_uri`` is a server's address, or ``file:`` with a path. Returns MLflow's run id, or None after an error,
+    which is logged.
     """
     try:
         return _log(mlflow.MlflowClient(tracking_uri), folder)
-    # An error of the server must not lose a trained run.
+    # An error of the server must not discard a trained run.
     except Exception as error:
-        _logger.warning("%s", without_userinfo(f"not logged to MLflow at {tracking_uri}: {error}"))
+        _logger.warning("%s", without_userinfo(f"Cannot log to MLflow at {tracking_uri}: {error}"))
         return None
 
 
@@ -44,9 +44,9 @@ def _log(client: mlflow.MlflowClient, folder: Path) -> str:
     record = read_record(folder)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-    same = f"tags.fingerprint = '{record.fingerprint}' and tags.finished_at = '{record.finished_at}'"
-    if known := client.search_runs([experiment_id], same, max_results=1):
-        return known[0].info.run_id
+    query = f"tags.fingerprint = '{record.fingerprint}' and tags.finished_at = '{record.finished_at}'"
+    if runs := client.search_runs([experiment_id], query, max_results=1):
+        return runs[0].info.run_id
     finished = round(datetime.fromisoformat(record.finished_at).timestamp() * 1000)
     run_id = client.create_run(experiment_id, start_time=finished, run_name=folder.name).info.run_id
     params = [Param(name, text) for name, text in _texts(record, "setting", "computation")]
@@ -54,27 +54,27 @@ def _log(client: mlflow.MlflowClient, folder: Path) -> str:
     client.log_batch(run_id, [*_metrics(folder, record, finished)], params, tags)
     client.log_artifacts(run_id, str(folder))
     client.set_terminated(run_id, "FINISHED" if record.status == FINISHED else "KILLED", finished)
-    _logger.info("logged to MLflow as %s", run_id)
+    _logger.info("Logged to MLflow as %s", run_id)
     return run_id
 
 
 def _texts(record: RunRecord, *parts: Part) -> Iterator[tuple[str, str]]:
-    """Names and values of scalar fields. The file of the record is logged too."""
+    """Yield names and values of scalar fields. MLflow also gets the file of the record."""
     for name in names(*parts):
         value = getattr(record, name)
         if isinstance(value, str | int | float | bool):
-            yield name, str(value)[:_LONGEST]
+            yield name, str(value)[:_MAX_VALUE_LENGTH]
 
 
 def _metrics(folder: Path, record: RunRecord, moment: int) -> Iterator[Metric]:
     if (folder / METRICS_NAME).exists():
         for row in read_metrics(folder / METRICS_NAME):
-            known = {name: value for name, value in row.items() if name != "epoch" and value is not None}
-            yield from (Metric(f"epoch_{name}", value, moment, row["epoch"]) for name, value in known.items())
-    last = record.epochs
-    figures = {name: getattr(record, name) for name in names("measured")} if record.status == FINISHED else {}
-    yield from (Metric(name, value, moment, last) for name, value in figures.items() if isinstance(value, int | float))
+            values = {name: value for name, value in row.items() if name != "epoch" and value is not None}
+            yield from (Metric(f"epoch_{name}", value, moment, row["epoch"]) for name, value in values.items())
+    step = record.epochs
+    measured = {name: getattr(record, name) for name in names("measured")} if record.status == FINISHED else {}
+    yield from (Metric(name, value, moment, step) for name, value in measured.items() if isinstance(value, int | float))
     if (folder / EVALUATION_NAME).exists():
         facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
-        known = (name for name in _OF_AN_EVALUATION if name in facts)
-        yield from (Metric(name, facts[name], moment, last) for name in known)
+        values = (name for name in _EVALUATION_METRICS if name in facts)
+        yield from (Metric(name, facts[name], moment, step) for name in values)

@@ -1,4 +1,4 @@
-"""Reads a whole artifact and compares it with its manifest, for the command ``verify``."""
+"""Verification of a whole artifact against its manifest, for the command ``verify``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +16,10 @@ _READ_BUFFER_BYTES = 8 * 2**20
 
 
 def verify_artifact(folder: Path, *, shared: bool = False) -> None:
-    """Check every file's size and sha256, and of records every CRC, the number of examples and the label counts.
+    """Check size and sha256 of every file, and for records every CRC, the number of examples and the label counts.
 
     Raises:
-        DamagedArtifactError: names the first file or count that is not what the manifest says.
+        DamagedArtifactError: A file or count differs from the manifest. The message names the first one.
     """
     manifest = read_manifest(folder)
     check_contents(folder, manifest, shared=shared)
@@ -28,7 +28,7 @@ def verify_artifact(folder: Path, *, shared: bool = False) -> None:
 
 
 def _verify_split(folder: Path, manifest: Mapping, split: str) -> None:
-    # As any other program would read them, and TensorFlow checks each record's CRC.
+    # TensorFlow reads the records like any other program and checks every CRC.
     files = [str(folder / entry["name"]) for entry in manifest["files"] if entry.get("split") == split]
     spec = spec_from_json(manifest["feature_spec"])
     records = tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES).batch(_READ_BATCH)
@@ -38,8 +38,8 @@ def _verify_split(folder: Path, manifest: Mapping, split: str) -> None:
             columns = {name: values.numpy() for name, values in parse_batch(serialized, spec).items()}
             counts += np.bincount(targets(columns).ravel(), minlength=len(counts))
     except (tf.errors.OpError, ValueError) as error:
-        raise DamagedArtifactError(f"{folder}: the {split} records cannot be read: {error}") from error
-    found = dict(zip(manifest["label_names"], counts.tolist(), strict=True))
-    if found != manifest["splits"][split]["label_counts"]:
+        raise DamagedArtifactError(f"{folder}: cannot read the {split} records: {error}") from error
+    label_counts = dict(zip(manifest["label_names"], counts.tolist(), strict=True))
+    if label_counts != manifest["splits"][split]["label_counts"]:
         expected = manifest["splits"][split]["label_counts"]
-        raise DamagedArtifactError(f"{folder}: {split} labels: manifest counts {expected}, the records hold {found}")
+        raise DamagedArtifactError(f"{folder}: expected {split} labels {expected}, got {label_counts} in the records.")

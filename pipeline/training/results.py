@@ -16,7 +16,7 @@ from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.runs.load_model import load_trained
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
-from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, names, recorded_settings, seen_in, write_record
+from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
 from pipeline.settings.training import MODELS, TrainSettings
 from pipeline.streams.tf_data import InputStream
 from pipeline.training.checkpoint import History
@@ -92,7 +92,7 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
         "device_reason": segment["receipt"]["device_reason"],
         "mismatch": setup.receipt["mismatch"],
         "receipt": segment["receipt"],
-        **seen_in(segment["receipt"]),
+        **host_facts(segment["receipt"]),
         "segments": history.segments,
         "outputs": setup.outputs,
         "steps_per_execution": setup.model.steps_per_execution,

@@ -45,7 +45,7 @@ DAMAGE = [
         "\"status\": expected 'finished' or 'skipped', found 'failed'",
     ),
     ("run.json", json.dumps(RUN | {"mismatch": {"cause": "x"}}), '"mismatch" lacks "remedy"'),
-    ("run.json", json.dumps(RUN | SKIPPED | {"mismatch": None}), '"mismatch": expected why the run was skipped'),
+    ("run.json", json.dumps(RUN | SKIPPED | {"mismatch": None}), '"mismatch": expected the reason why the run was'),
     ("run.json", json.dumps(RUN | SKIPPED | {"train_seconds": 3.0}), '"train_seconds": expected null in a run that'),
     (
         "run.json",

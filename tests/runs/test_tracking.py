@@ -56,7 +56,7 @@ def test_a_run_that_was_skipped_is_logged_without_figures(make_run, store):
 
 def test_a_store_that_cannot_be_had_costs_a_warning_and_no_run(make_run, caplog):
     assert tracking.log_run(make_run(**MORE), tracking_uri="nonsense://x") is None
-    assert "not logged to MLflow at nonsense://x" in caplog.text
+    assert "Cannot log to MLflow at nonsense://x" in caplog.text
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def read_history(path: Path) -> list[Entry]:
             "user read it (chmod u+rw, or chown)."
         ) from None
     parse = partial(checked, reading.Entry, path=path, remedy="")
-    entries = (read_or_none(parse, text=line, place=f"line {number}") for number, line in enumerate(lines, start=1))
+    entries = (read_or_none(parse, text=line, label=f"line {number}") for number, line in enumerate(lines, start=1))
     return merged(filter(None, entries))
 
 
