@@ -1,1 +1,1 @@
-"""Augmentation: random operations on batches of images, in the input stream."""
+"""Augmentation of image batches in the input stream."""

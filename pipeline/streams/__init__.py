@@ -1,1 +1,1 @@
-"""Input streams: batches of a split of the records, for tf.data and as NumPy arrays."""
+"""Input streams that yield batches of a split of the records, through tf.data or as NumPy arrays."""

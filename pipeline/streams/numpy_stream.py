@@ -1,7 +1,7 @@
-"""Column stream: batches of a split from memory-mapped files, as NumPy arrays, without TensorFlow.
+"""Input stream for JAX that yields NumPy arrays from memory-mapped files, without TensorFlow.
 
-For JAX, if records have one length. A file is then an array of rows, and features are columns of it. A batch is one
-gather. The batches equal those of ``tf_data.py`` from memory.
+It requires records of equal length. A file is then an array with a row per record, features are columns, and a batch is
+one gather. The batches equal those of ``tf_data.py`` from memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,24 +18,24 @@ from pipeline.errors import DamagedArtifactError
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
 from pipeline.records.rows import Rows
 
-# The most that a stream keeps ahead of the step, in batches and in records from disk.
+# Limit of the batches that a stream prepares ahead of the step, and of records from disk.
 AHEAD_BYTES = 256 * 2**20
-_MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 8, 2
+_MAX_BATCHES_AHEAD, _MIN_BATCHES_AHEAD = 8, 2
 
 
 def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of the first ``size`` numbers, int64, that depends only on (seed, epoch)."""
-    # NumPy keeps the bits of Philox the same in all versions.
+    """Permutation of 0 to ``size`` - 1, int64. It depends only on seed and epoch."""
+    # NumPy guarantees the same bits of Philox in all versions.
     bits = np.random.Philox(key=[seed, epoch]).random_raw(size)
     return np.argsort(bits, kind="stable")
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of published records. ``files`` and ``shard_examples``: its shards in order.
+    """Split of published records. ``files`` and ``shard_examples`` list its shards in order.
 
-    ``decode``: columns of a batch by ``features`` → inputs and labels. ``content_shape``: of a decoded uint8 example,
-    such as (height, width, channels). ``form``: of stored images. ``layout``: of records of one length, else None.
+    ``decode`` converts columns of a batch by ``features`` to inputs and labels. ``content_shape`` is that of a decoded
+    uint8 example. ``form`` describes stored images. ``layout`` describes records of equal length, else it is None.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Split:
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str, **contents: Any) -> "Split":
-        """The split of the records in ``folder``. ``contents``: the fields of their problem, see ``open_split``."""
+        """Open a split of the records in ``folder``. ``contents`` are fields of the problem, see ``open_split``."""
         shards = sorted(
             (entry for entry in manifest["files"] if entry.get("split") == split),
             key=lambda entry: entry["shard_index"],
@@ -70,13 +70,13 @@ class Split:
         )
 
     def mapped(self) -> list[np.ndarray]:
-        """The shards of records of one length, mapped into memory: uint8 (records, frame_bytes) each."""
+        """Map the shards of records of equal length into memory, each as uint8 (records, frame_bytes)."""
         shards, frame_bytes = [], self.layout.frame_bytes
         for file, num_records in zip(self.files, self.shard_examples, strict=True):
-            found = Path(file).stat().st_size
-            if found != num_records * frame_bytes:
+            file_bytes = Path(file).stat().st_size
+            if file_bytes != num_records * frame_bytes:
                 raise DamagedArtifactError(
-                    f"{file}: manifest lists {num_records} records of {frame_bytes} bytes each, found {found} bytes. "
+                    f"{file}: manifest lists {num_records} records of {frame_bytes} bytes, found {file_bytes} bytes. "
                     'Run "make pipeline" to rebuild it.'
                 )
             # An empty file cannot be mapped.
@@ -86,79 +86,81 @@ class Split:
 
 
 class ColumnStream:
-    """Batches of one split of records of one length. See ``stream.InputStream``."""
+    """Batches of a split of records of equal length. See ``tf_data.InputStream``."""
 
-    def __init__(self, split: Split, *, global_batch_size: int, seed: int = 0, part: tuple[int, int] = (0, 1)) -> None:
-        """Open a split. ``part`` (number, how many) is the part of each batch that ``training`` yields."""
+    def __init__(
+        self, split: Split, *, global_batch_size: int, seed: int = 0, process_share: tuple[int, int] = (0, 1)
+    ) -> None:
+        """Open a split. ``process_share`` (rank, processes) selects the rows of each batch of ``training``."""
         self.split = split
-        self._global_batch_size, self._seed, self._part = global_batch_size, seed, part
+        self._global_batch_size, self._seed, self._process_share = global_batch_size, seed, process_share
         self._shards = split.mapped()
-        # The first place of each shard, and the end of the last.
+        # Start of each shard in the stored order, and the end of the split.
         self._starts = np.cumsum([0, *split.shard_examples])
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in one pass over the split. Training omits the remainder."""
+        """Number of full batches in the split. Training omits the remainder."""
         return self.split.num_examples // self._global_batch_size
 
     def training(self, epoch: int) -> "Batches":
-        """One pass over the split in the order of (seed, epoch), without the remainder; this process's part."""
-        size, (number, parts) = self._global_batch_size, self._part
+        """Iterate once over the split in the order of seed and epoch, with the rows of this process."""
+        size, (rank, processes) = self._global_batch_size, self._process_share
         order = epoch_order(self.split.num_examples, self._seed, epoch)[: self.steps_per_epoch * size]
-        part = slice(number * size // parts, (number + 1) * size // parts)
-        return Batches(self, list(order.reshape(-1, size)[:, part]))
+        rows = slice(rank * size // processes, (rank + 1) * size // processes)
+        return Batches(self, list(order.reshape(-1, size)[:, rows]))
 
     def evaluation(self) -> "Batches":
-        """One pass over the split in its stored order, to the last example."""
+        """Iterate once over all examples of the split in stored order."""
         starts = range(self._global_batch_size, self.split.num_examples, self._global_batch_size)
         return Batches(self, np.split(np.arange(self.split.num_examples), starts))
 
-    def examples(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and labels of the examples at these places of the stored order, (batch, …) each."""
+    def examples(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels (batch, …) of the examples at int64 ``indices`` (batch,) of the stored order."""
         rows = self.split.layout
-        # One copy per shard. The requested order follows.
-        order = np.argsort(places)
-        ascending = places[order]
+        # Sorted indices need one copy per shard. The requested order is restored below.
+        order = np.argsort(indices)
+        ascending = indices[order]
         bounds = np.searchsorted(ascending, self._starts)
-        frames = np.empty((len(places), rows.frame_bytes), np.uint8)
+        frames = np.empty((len(indices), rows.frame_bytes), np.uint8)
         for number in np.flatnonzero(np.diff(bounds)):
-            first, stop = bounds[number : number + 2]
-            numbers = ascending[first:stop] - self._starts[number]
-            # With mode="clip" NumPy needs no buffer of its own.
-            np.take(self._shards[number], numbers, axis=0, out=frames[first:stop], mode="clip")
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        values = {name: frames[:, rows.slices[name]][back] for name in self.split.features}
-        return self.split.decode({name: rows.decoded(name, found) for name, found in values.items()})
+            start, stop = bounds[number : number + 2]
+            numbers = ascending[start:stop] - self._starts[number]
+            # With mode="clip", NumPy needs no extra buffer.
+            np.take(self._shards[number], numbers, axis=0, out=frames[start:stop], mode="clip")
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        columns = {name: frames[:, rows.slices[name]][inverse] for name in self.split.features}
+        return self.split.decode({name: rows.decoded(name, column) for name, column in columns.items()})
 
 
 class Batches(keras.utils.PyDataset):
-    """One pass: batches by number. Threads make the next ones while a step computes.
+    """Batches of an epoch by number. Threads prepare the next batches while a step computes.
 
-    Keras 3.15's own workers do not repeat the batch that ``fit`` builds a model with.
+    Keras 3.15's workers do not repeat the batch from which ``fit`` builds a model.
     """
 
-    def __init__(self, stream: ColumnStream, places: Sequence[np.ndarray]) -> None:
+    def __init__(self, stream: ColumnStream, indices: Sequence[np.ndarray]) -> None:
         super().__init__()
-        self._stream, self._places = stream, places
-        batch_bytes = max(map(len, places), default=1) * stream.split.layout.frame_bytes
-        self._ahead = max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
+        self._stream, self._indices = stream, indices
+        batch_bytes = max(map(len, indices), default=1) * stream.split.layout.frame_bytes
+        self._ahead = max(_MIN_BATCHES_AHEAD, min(_MAX_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
         self._pool = ThreadPoolExecutor(machine.granted_cores())
-        self._made: dict[int, Future] = {}
+        self._pending: dict[int, Future] = {}
 
     def __len__(self) -> int:
-        """The number of batches."""
-        return len(self._places)
+        """Return the number of batches."""
+        return len(self._indices)
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and labels of a batch."""
+        """Return inputs and labels of a batch."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         for ahead in range(number, min(number + self._ahead, len(self))):
-            if ahead not in self._made:
-                self._made[ahead] = self._pool.submit(self._stream.examples, self._places[ahead])
-        return self._made.pop(number).result()
+            if ahead not in self._pending:
+                self._pending[ahead] = self._pool.submit(self._stream.examples, self._indices[ahead])
+        return self._pending.pop(number).result()
 
     def take(self, count: int) -> "Batches":
-        """The first batches."""
-        return Batches(self._stream, self._places[:count])
+        """Restrict the epoch to its first ``count`` batches."""
+        return Batches(self._stream, self._indices[:count])

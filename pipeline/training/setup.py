@@ -161,7 +161,7 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
     augmentation = columns = None
     if settings.augment:
         augmentation = Augmentation(settings.augment, seed=settings.seed, image_shape=train.content_shape)
-    options = {"global_batch_size": size, "seed": settings.seed, "part": (group.rank, group.processes)}
+    options = {"global_batch_size": size, "seed": settings.seed, "process_share": (group.rank, group.processes)}
     # This stream yields the same batches as tf.data, without TensorFlow.
     if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
         columns = ColumnStream(train, **options)

@@ -80,9 +80,9 @@ def assert_same(theirs, ours):
             assert left.dtype == right.dtype
 
 
-@pytest.mark.parametrize("part", [(0, 1), (1, 2)], ids=["whole", "part"])
-def test_it_gives_the_batches_of_the_input_stream_from_memory(records, part):
-    stream, columns = streams(records, part=part)
+@pytest.mark.parametrize("share", [(0, 1), (1, 2)], ids=["whole", "half"])
+def test_it_gives_the_batches_of_the_input_stream_from_memory(records, share):
+    stream, columns = streams(records, process_share=share)
     assert columns.steps_per_epoch == stream.steps_per_epoch > 1
     for epoch in range(2):
         assert_same(stream.training(epoch), columns.training(epoch))

@@ -80,7 +80,9 @@ def test_the_parts_of_several_processes_are_the_batches_of_one(stream, split, pa
     augmentation = Augmentation(augment, seed=7, image_shape=split.content_shape) if augment else None
     how = {"global_batch_size": 32, "seed": 7, "in_memory": stream.in_memory, "augmentation": augmentation}
     whole = batches(InputStream(split, **how).training(2))
-    of_parts = [batches(InputStream(split, **how, part=(number, parts)).training(2)) for number in range(parts)]
+    of_parts = [
+        batches(InputStream(split, **how, process_share=(number, parts)).training(2)) for number in range(parts)
+    ]
     assert {images.shape[0] for part in of_parts for images, _ in part} == {32 // parts}
     for (images, labels), *found in zip(whole, *of_parts, strict=True):
         np.testing.assert_array_equal(np.concatenate([part for part, _ in found]), images)
@@ -88,7 +90,7 @@ def test_the_parts_of_several_processes_are_the_batches_of_one(stream, split, pa
 
 
 def test_every_process_evaluates_the_whole_split_in_stored_order(stream, split, evaluated):
-    part = InputStream(split, global_batch_size=32, seed=7, in_memory=stream.in_memory, part=(1, 4))
+    part = InputStream(split, global_batch_size=32, seed=7, in_memory=stream.in_memory, process_share=(1, 4))
     assert as_set(evaluated) == drawn()
     assert [len(labels) for _, labels in evaluated] == [32] * 12 + [19]
     for again in (stream, part):

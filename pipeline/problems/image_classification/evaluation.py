@@ -206,7 +206,7 @@ def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
         with tf.device("/CPU:0"):
             found = train.augmentation.images(tf.constant(images[places]), tf.constant(places), epoch)
             if train.augmentation.mixes:
-                found = train.augmentation.mixed_in_turn(found, tf.constant(places), epoch)
+                found = train.augmentation.mixed_preview(found, tf.constant(places), epoch)
         columns.append(found.numpy())
     _write_sheet(folder / AUGMENTED_NAME, as_tiles(np.concatenate(np.stack(columns, axis=1))))
     return [
