@@ -1,6 +1,6 @@
-"""Find modules, their names and installed versions without importing them.
+"""Finds modules, their names and installed versions without importing them.
 
-A setting may name a class of a library that takes seconds to import, or a function of the user's own.
+A setting may name user code, or a class of a library that takes seconds to import.
 """
 
 import ast
@@ -24,7 +24,7 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of a distribution, None if it is not installed."""
+    """Version of a distribution. None if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -32,7 +32,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs the packages of an extra: of the clone that this module is in, or of the wheel."""
+    """Command that installs the packages of an extra, for a clone or for the installed wheel."""
     if is_local(Path(__file__)):
         return _BY_MAKE.get(extra) or f"pip install '.[{extra}]'"
     # No upgrade: pip takes the installed wheel, which need not be in the package index.
@@ -40,34 +40,34 @@ def install_command(extra: str = "") -> str:
 
 
 def is_local(path: Path) -> bool:
-    """Whether a file of code is neither in an installed distribution nor in the standard library."""
+    """Whether a file is neither in an installed distribution nor in the standard library."""
     path = path.resolve()
     return not _PACKAGES & set(path.parts) and not any(path.is_relative_to(folder) for folder in _INSTALLED)
 
 
 def find_module(module: str) -> importlib.machinery.ModuleSpec | None:
-    """The file that a module would be imported from, without importing its packages."""
-    first, *below = module.split(".")
-    spec, path = importlib.util.find_spec(first), first
-    for name in below:
+    """Find the file of a module without importing its packages. None if it does not exist."""
+    package, *names = module.split(".")
+    spec, path = importlib.util.find_spec(package), package
+    for name in names:
         path = f"{path}.{name}"
         spec = spec and importlib.machinery.PathFinder.find_spec(path, spec.submodule_search_locations or [])
     return spec
 
 
-def has_name(module: str, name: str, seen: Set[str] = frozenset()) -> bool:
-    """Whether the source of a module binds a name. True for a module without source. ``seen`` ends cycles."""
+def has_name(module: str, name: str, visited: Set[str] = frozenset()) -> bool:
+    """Whether the source of a module binds a name. True for a module without source. ``visited`` ends cycles."""
     spec = find_module(module)
-    if module in seen or spec is None:
+    if module in visited or spec is None:
         return False
-    # The source of a compiled module may be beside it.
+    # The source of a compiled module may be in the same folder.
     origin = Path(spec.origin or "nowhere")
     source = origin.with_name(f"{origin.name.partition('.')[0]}.py")
     if not source.is_file():
         return True
     code = source.read_bytes()
     symbols = symtable.symtable(code, str(source), "exec").get_symbols()
-    # A module's own __getattr__ makes names when they are requested.
+    # A module with __getattr__ may provide any name.
     if any(symbol.is_local() and symbol.get_name() in (name, "__getattr__") for symbol in symbols):
         return True
     package = module if spec.submodule_search_locations else module.rpartition(".")[0]
@@ -76,4 +76,4 @@ def has_name(module: str, name: str, seen: Set[str] = frozenset()) -> bool:
         for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
     )
-    return any(has_name(star, name, {*seen, module}) for star in stars)
+    return any(has_name(star, name, {*visited, module}) for star in stars)

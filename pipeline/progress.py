@@ -1,19 +1,19 @@
-"""Progress of a stage, for whoever listens."""
+"""Progress reports of a stage to registered listeners."""
 
 from collections.abc import Callable
 
-#: (what is being done, how much of it is done, how much there is, of what: images, characters, …)
+#: Function of a description, the number of finished units, the total and the name of a unit.
 Listener = Callable[[str, int, int, str], None]
 
 _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """Call ``listener`` from now on, in the thread that works."""
+    """Register a listener. It is called in the thread that reports."""
     _listeners.append(listener)
 
 
-def tell(what: str, done: int, total: int, unit: str = "examples") -> None:
-    """Report that ``done`` of ``total`` are done, at most ``total``. A caller may count executions of several steps."""
+def report(description: str, done: int, total: int, unit: str = "examples") -> None:
+    """Report ``done`` of ``total`` units. Callers that count in larger steps may exceed the total."""
     for listener in _listeners:
-        listener(what, min(done, total), total, unit)
+        listener(description, min(done, total), total, unit)

@@ -1,7 +1,7 @@
-"""Run functions of the stages in a child process, so that the calling process imports no numerical library.
+"""Runs functions of the stages in a child process, so that the calling process imports no numerical library.
 
-The parent writes jobs as JSON lines to the child's standard input, which ends with the parent and ends the child. The
-child answers with JSON lines: log records, progress, and last a result or an error.
+The parent writes jobs as JSON lines to the child's standard input. The child exits when this input closes. It responds
+with JSON lines for log records, progress, and finally a result or an error.
 """
 
 import atexit
@@ -28,19 +28,19 @@ from typing import Any, TypeVar
 from pipeline import errors, machine, progress
 from pipeline.errors import PipelineError, WorkerDiedError, causes, error_for_user
 
-#: Call the functions in this process if this variable is 1, for debuggers.
+#: If this variable is 1, functions run in this process, for debuggers.
 IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
-#: Time for a terminated child to clean up before it is killed.
+#: Time in seconds for a terminated child to clean up before it is killed.
 GRACE_SECONDS = 20.0
-_GRACE_SECONDS_OF_SEVERAL = 2.0
+_GROUP_GRACE_SECONDS = 2.0
 _RESEND_SECONDS = 10.0
 _TENSORFLOW = "tensorflow"
-# Lines that native libraries write when they are imported, and Gloo when it connects.
-_CHATTER = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
+# Log lines of native libraries during import, and of Gloo during connection.
+_LOG_LINE = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
 _LOG_LEVELS = {
     "pipeline": logging.INFO,
     "tasks": logging.INFO,
-    # TFDS logs each file that it opens, and its own deprecations.
+    # TFDS logs each file that it opens, and its deprecations.
     "absl": logging.ERROR,
     # MirroredStrategy logs every reduction that it traces.
     "tensorflow": logging.WARNING,
@@ -63,85 +63,85 @@ def in_child(
     in_new_process: bool = False,
     is_in_process_group: bool = False,
 ) -> Any:
-    """Call ``module:function`` in the child process of this process, which forwards its log records and progress.
+    """Call a function in a child process. The child's log records and progress appear in this process.
 
     Args:
-        function: the module and the function.
-        arguments: its keyword arguments: plain data, paths, dataclasses and pydantic models. Pydantic makes them again
-            by the annotations of the function.
-        returns: the class of the result, if it is no plain data.
-        backend: the backend that Keras uses in the child. One child with TensorFlow serves all stages.
-        cpu_devices: logical CPU devices that the function needs. A child with another number is replaced.
-        in_new_process: start a child that ends with the call, whatever ``TENSORCRAFT_IN_PROCESS`` says.
-        is_in_process_group: other processes compute together with this one and may wait for it. The grace period is
-            short, and output of native libraries becomes notes of an error.
+        function: The function, as ``module:function``.
+        arguments: Keyword arguments of plain data, paths, dataclasses and pydantic models. Pydantic converts them by
+            the annotations of the function.
+        returns: Class of the result, if it is not plain data.
+        backend: Keras's backend in the child. A single child with TensorFlow serves all stages.
+        cpu_devices: Logical CPU devices that the function needs. A child with another number is replaced.
+        in_new_process: Whether to start a child for this call only. It overrides ``TENSORCRAFT_IN_PROCESS``.
+        is_in_process_group: Whether other processes compute together with this one and may wait for it. The grace
+            period is then short, and output of native libraries becomes notes of an error.
 
     Raises:
-        PipelineError: the function raised it, or any other error of ``pipeline.errors``.
-        WorkerDiedError: a signal ended the child.
-        OSError, RuntimeError: the function raised another error. Its traceback is a note of the exception.
+        PipelineError: The function raised it, or any other error of ``pipeline.errors``.
+        WorkerDiedError: A signal ended the child.
+        OSError, RuntimeError: The function raised another error. Its traceback is a note of the exception.
     """
-    # Keras keeps one backend for the life of a process.
+    # Keras's backend is fixed for the life of a process.
     keras = sys.modules.get("keras")
-    backend_here = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
-    if os.environ.get(IN_PROCESS) == "1" and backend == backend_here and not in_new_process:
+    current_backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
+    if os.environ.get(IN_PROCESS) == "1" and backend == current_backend and not in_new_process:
         return pkgutil.resolve_name(function)(**arguments)
-    kept = _kept_child(cpu_devices) if backend == _TENSORFLOW and not in_new_process else None
-    child = kept or _Child(backend, cpu_devices, is_in_process_group=is_in_process_group)
+    shared = _shared_child(cpu_devices) if backend == _TENSORFLOW and not in_new_process else None
+    child = shared or _Child(backend, cpu_devices, is_in_process_group=is_in_process_group)
     try:
         result = child.call(function, arguments)
     finally:
-        if not kept:
+        if not shared:
             child.kill()
     return of_class(returns, result) if returns else result
 
 
-def is_news(record: logging.LogRecord) -> bool:
-    """Whether to log a record. Beam logs errors that a stage raises anyway.
+def should_log(record: logging.LogRecord) -> bool:
+    """Whether to log a record. Beam's errors are dropped, because the stage raises them anyway.
 
-    A record without an exception loses the empty traceback that Luigi requests.
+    The function removes the empty traceback that Luigi requests for records without an exception.
     """
     if record.exc_info and record.exc_info[1] is None:
         record.exc_info = None
-    of_an_error = record.name.startswith("apache_beam") and record.exc_info
-    return not of_an_error and "apitools not found" not in str(record.msg)
+    is_beam_error = record.name.startswith("apache_beam") and record.exc_info
+    return not is_beam_error and "apitools not found" not in str(record.msg)
 
 
 def set_log_levels() -> None:
-    """Let our modules log information, and libraries only warnings or errors."""
+    """Log information of the project, and only warnings or errors of libraries."""
     for name, level in _LOG_LEVELS.items():
         logging.getLogger(name).setLevel(level)
-    # Only TensorFlow's own converter uses it.
+    # Only TensorFlow's converter uses this class.
     warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
 
 
 class _Child:
-    """One child process, with a backend and logical CPU devices for its life."""
+    """Child process with a fixed backend and number of logical CPU devices."""
 
     def __init__(self, backend: str, cpu_devices: int, *, is_in_process_group: bool = False) -> None:
         self.cpu_devices = cpu_devices
-        self._is_in_process_group, self._noise, self._is_killed = is_in_process_group, [], False
+        self._is_in_process_group, self._stderr_lines, self._is_killed = is_in_process_group, [], False
         environment = {
-            # Settings decide what Keras reads from these.
+            # Settings replace these variables of Keras.
             **{name: value for name, value in os.environ.items() if not name.startswith("KERAS_MAX_")},
             "KERAS_BACKEND": backend,
-            # Modules of the user may be in a folder that only this process searches.
+            # User code may be in a folder that only this process searches.
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         if not machine.has_gpu_driver():
             # TensorFlow reports the missing driver as an error. Level 3 shows only fatal errors.
             environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        # Ctrl-C in a terminal reaches this process alone, which then ends the child and the child's own children.
-        how = {"env": environment, "process_group": 0, "encoding": "utf-8", "errors": "replace"}
-        self.process = subprocess.Popen([sys.executable, "-P", "-m", "pipeline.stage_process"], **pipes, **how)
-        self._listener = threading.Thread(target=self._read_noise, daemon=True)
-        self._listener.start()
+        # In a separate process group, Ctrl-C does not reach the child. This process ends the child and its children.
+        options = {"env": environment, "process_group": 0, "encoding": "utf-8", "errors": "replace"}
+        self.process = subprocess.Popen([sys.executable, "-P", "-m", "pipeline.stage_process"], **pipes, **options)
+        self._stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
+        self._stderr_thread.start()
 
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
         try:
             job = to_json({"function": function, "arguments": arguments})
-            # A child that is gone does not read.
+            # The child may have ended.
             with contextlib.suppress(BrokenPipeError):
                 print(job, file=self.process.stdin, flush=True)
             kind, value = self._receive()
@@ -153,18 +153,18 @@ class _Child:
         return value
 
     def kill(self) -> None:
-        """Kill the child and all that it started."""
-        # Later another process may have its id.
+        """Kill the child and all its children."""
+        # After this, another process may get the id.
         if not self._is_killed:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self._is_killed = True
             self.process.wait()
-            self._listener.join(1.0)
+            self._stderr_thread.join(1.0)
 
     def _terminate(self) -> None:
-        """Let the child clean up. Kill it after the grace period, or at the next signal."""
-        end = time.monotonic() + (_GRACE_SECONDS_OF_SEVERAL if self._is_in_process_group else GRACE_SECONDS)
+        """Terminate the child. Kill it after the grace period, or at the next signal."""
+        end = time.monotonic() + (_GROUP_GRACE_SECONDS if self._is_in_process_group else GRACE_SECONDS)
         try:
             while self.process.poll() is None and time.monotonic() < end:
                 # Native code may swallow the exception that the first signal raises.
@@ -172,7 +172,7 @@ class _Child:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(min(_RESEND_SECONDS, max(end - time.monotonic(), 0)))
             if self.process.poll() is None and not self._is_in_process_group:
-                _logger.warning("the process of the stage does not react to SIGTERM and is killed. Its threads are at:")
+                _logger.warning("Killing the process of the stage, because it ignores SIGTERM. Its threads are at:")
                 self.process.send_signal(signal.SIGUSR1)
                 time.sleep(0.5)
         finally:
@@ -181,64 +181,64 @@ class _Child:
     def _receive(self) -> tuple[str, Any]:
         """Forward log records and progress. Return the result or error."""
         for line in self.process.stdout:
-            # A child that is killed may leave a part of a line.
+            # A killed child may leave an incomplete line.
             if not line.endswith("\n"):
                 break
             kind, value = json.loads(line)
             if kind == "progress":
-                progress.tell(*value)
+                progress.report(*value)
             elif kind == "log":
                 name, level, message = value
                 logging.getLogger(name).log(level, "%s", message)
             else:
                 return kind, value
         code = self.process.wait()
-        self._listener.join(1.0)
-        error = RuntimeError(f"the process of the stage ended with exit code {code}")
+        self._stderr_thread.join(1.0)
+        error = RuntimeError(f"The process of the stage ended with exit code {code}.")
         if code < 0:
             error = WorkerDiedError(
-                f"The process of the stage was ended by {signal.Signals(-code).name}. The system does this when memory "
-                "is short. Finished stages and epochs are kept, run again to resume."
+                f"The process of the stage was ended by {signal.Signals(-code).name}. Linux does this if memory is "
+                "exhausted. Run the command again to resume after the last finished stage or epoch."
             )
-        for line in self._noise:
+        for line in self._stderr_lines:
             error.add_note(line)
         raise error
 
-    def _read_noise(self) -> None:
+    def _read_stderr(self) -> None:
         for line in self.process.stderr:
-            if not line.strip() or _CHATTER.match(line):
+            if not line.strip() or _LOG_LINE.match(line):
                 continue
             if self._is_in_process_group:
-                self._noise.append(line.rstrip())
+                self._stderr_lines.append(line.rstrip())
             else:
                 _logger.info("%s", line.rstrip())
 
 
-# By process: a process that Luigi forked does not share a child with its parent.
-_kept: dict[int, _Child] = {}
+# Process id → child, because a process that Luigi forked must not share a child with its parent.
+_children: dict[int, _Child] = {}
 
 
-def _kept_child(cpu_devices: int) -> _Child:
-    child = _kept.get(os.getpid())
+def _shared_child(cpu_devices: int) -> _Child:
+    child = _children.get(os.getpid())
     if child and child.cpu_devices == cpu_devices and child.process.poll() is None:
         return child
     close_child()
     atexit.unregister(close_child)
     atexit.register(close_child)
-    return _kept.setdefault(os.getpid(), _Child(_TENSORFLOW, cpu_devices))
+    return _children.setdefault(os.getpid(), _Child(_TENSORFLOW, cpu_devices))
 
 
 def close_child() -> None:
-    """End the child that serves all stages, if there is one."""
-    if child := _kept.pop(os.getpid(), None):
+    """End the shared child if it is running."""
+    if child := _children.pop(os.getpid(), None):
         child.kill()
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON on one line. Paths, dataclasses and pydantic models become texts and objects.
+    """Serialize a value to JSON on one line. Paths become strings, dataclasses and pydantic models become objects.
 
     Raises:
-        TypeError: it contains something else than these and plain data.
+        TypeError: The value contains an object of another type.
     """
     return json.dumps(value, default=_as_plain_data)
 
@@ -252,31 +252,31 @@ def _as_plain_data(value: Any) -> Any:
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no plain data: {value!r:.80}")
+    raise TypeError(f"Cannot serialize {type(value).__name__} to JSON: {value!r:.80}")
 
 
 def of_class(kind: type[_T], value: Any) -> _T:
-    """The object of a class that ``to_json`` wrote."""
-    # Most starts need not spend the time of this import.
+    """Convert JSON data of ``to_json`` to an object of a class."""
+    # This import takes time that most commands can save.
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind).validate_python(value)
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as JSON data."""
-    if known := error_for_user(error):
-        kind = next(kind.__name__ for kind in type(known).__mro__ if hasattr(errors, kind.__name__))
-        return {"kind": kind, "message": str(known), "mismatch": getattr(known, "mismatch", None)}
+    """Convert an error to JSON data."""
+    if user_error := error_for_user(error):
+        kind = next(kind.__name__ for kind in type(user_error).__mro__ if hasattr(errors, kind.__name__))
+        return {"kind": kind, "message": str(user_error), "mismatch": getattr(user_error, "mismatch", None)}
     chain = []
-    for one in causes(error):
-        system = [one.errno, one.strerror, one.filename] if isinstance(one, OSError) else [None] * 3
-        chain.append([f"{type(one).__name__}: {one}", *system])
+    for cause in causes(error):
+        system = [cause.errno, cause.strerror, cause.filename] if isinstance(cause, OSError) else [None] * 3
+        chain.append([f"{type(cause).__name__}: {cause}", *system])
     return {"chain": chain, "traceback": "".join(traceback.format_exception(error)).rstrip()}
 
 
 def rebuild_error(value: Mapping[str, Any]) -> Exception:
-    """The error that ``describe_error`` was given, with its causes."""
+    """Rebuild the error and its causes from the data of ``describe_error``."""
     if "kind" in value:
         kind: type[PipelineError] = getattr(errors, value["kind"])
         return kind(value["message"], value["mismatch"]) if value["mismatch"] else kind(value["message"])
@@ -288,32 +288,32 @@ def rebuild_error(value: Mapping[str, Any]) -> Exception:
     return error
 
 
-class _Answers(logging.Handler):
-    """The child's lines to its parent."""
+class _Responses(logging.Handler):
+    """Log handler that writes the child's JSON lines to its parent."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.addFilter(is_news)
-        # A library that prints must not write between the lines.
+        self.addFilter(should_log)
+        # Output of libraries must not mix with the JSON lines.
         self._file = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
         os.dup2(2, 1)
         self.is_closed = False
 
-    def say(self, kind: str, value: object) -> None:
+    def send(self, kind: str, value: object) -> None:
         if not self.is_closed:
             line = to_json([kind, value])
             with self.lock:
                 self._file.write(line + "\n")
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.say("log", [record.name, record.levelno, self.format(record)])
+        self.send("log", [record.name, record.levelno, self.format(record)])
 
 
 def _read_jobs(jobs: "queue.SimpleQueue[dict]") -> None:
     for line in os.fdopen(os.dup(0), encoding="utf-8"):
         jobs.put(json.loads(line))
     if os.getpgrp() == os.getpid():
-        # The parent is gone. No process that this one started may stay either.
+        # The parent has ended, so all processes of this group must end too.
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
@@ -321,30 +321,30 @@ def _read_jobs(jobs: "queue.SimpleQueue[dict]") -> None:
 def _serve() -> None:
     from pydantic import validate_call
 
-    answers, jobs = _Answers(), queue.SimpleQueue()
+    responses, jobs = _Responses(), queue.SimpleQueue()
 
     def interrupt(*_: object) -> None:
-        # The parent does not read any more.
-        answers.is_closed = True
+        # The parent no longer reads.
+        responses.is_closed = True
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
     faulthandler.register(signal.SIGUSR1)
     sys.stdout.reconfigure(line_buffering=True)
-    logging.getLogger().addHandler(answers)
+    logging.getLogger().addHandler(responses)
     logging.captureWarnings(True)
     set_log_levels()
-    progress.listen(lambda *values: answers.say("progress", values))
+    progress.listen(lambda *values: responses.send("progress", values))
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
-    # A library may wrap the interrupt in an error of its own.
+    # A library may wrap the interrupt in another exception.
     with contextlib.suppress(KeyboardInterrupt):
-        while not answers.is_closed:
+        while not responses.is_closed:
             job = jobs.get()
             try:
                 function = validate_call(pkgutil.resolve_name(job["function"]))
-                answers.say("result", function(**job["arguments"]))
+                responses.send("result", function(**job["arguments"]))
             except (Exception, SystemExit) as error:
-                answers.say("error", describe_error(error))
+                responses.send("error", describe_error(error))
     os._exit(128 + signal.SIGTERM)
 
 

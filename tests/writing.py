@@ -194,7 +194,7 @@ def _has_messages(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef):
         return any(isinstance(one, ast.Name) and one.id == "message" for one in node.decorator_list)
     name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-    logs = r"_?logg(?:er|ing)\.(?:debug|info|warning|error|exception|critical|log)|progress\.tell|warnings\.warn"
+    logs = r"_?logg(?:er|ing)\.(?:debug|info|warning|error|exception|critical|log)|progress\.report|warnings\.warn"
     return isinstance(node, ast.Raise) or bool(re.fullmatch(rf"{logs}|\w*Error|_?refus(?:e|al)|print", name))
 
 

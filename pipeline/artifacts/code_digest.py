@@ -1,7 +1,7 @@
 """Digests of the behavior of a module's code. They are the same on every supported version of Python.
 
 A digest ignores positions, comments, formatting, docstrings and messages. Messages are functions decorated with
-``@message`` and the text of log calls, exceptions, ``refuse`` and ``progress.tell``. Arguments with possible effects
+``@message`` and the text of log calls, exceptions, ``refuse`` and ``progress.report``. Arguments with possible effects
 count. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count, because ``hardware/mismatch.py``
 matches their text. ``ast.unparse`` and ``ast.dump`` are unsuitable, because their output differs between versions.
 """
@@ -84,7 +84,7 @@ def _takes_messages(call: ast.expr) -> bool:
     if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)):
         return False
     owner, name = function.value.id, function.attr
-    return (owner in _LOGGERS and name in _LEVELS) or (owner, name) == ("progress", "tell")
+    return (owner in _LOGGERS and name in _LEVELS) or (owner, name) == ("progress", "report")
 
 
 def _acts(node: ast.AST) -> bool:

@@ -270,7 +270,7 @@ def _each(work: Callable[[str, Tell], None], items: list[str], what: str, total:
             for future in finished:
                 future.result()
             if total:
-                progress.tell(what, sum(done), total, "bytes")
+                progress.report(what, sum(done), total, "bytes")
             if not unfinished:
                 return
     except KeyboardInterrupt:

@@ -154,7 +154,7 @@ def _reporting_progress(job: Job) -> Iterator[None]:
             with suppress(RemoteError):
                 done = sum(examples.get(name, 0) for name in job.shared.names(BLOCK_STATS))
                 if done < total:
-                    progress.tell("Writing records", done, total)
+                    progress.report("Writing records", done, total)
 
     reporter = threading.Thread(target=report, daemon=True)
     reporter.start()
@@ -163,4 +163,4 @@ def _reporting_progress(job: Job) -> Iterator[None]:
     finally:
         ended.set()
         reporter.join()
-    progress.tell("Writing records", total, total)
+    progress.report("Writing records", total, total)

@@ -101,7 +101,7 @@ def examine(
                     pictures[path] = found
                 else:
                     skipped.append(replace(found, stamp=stamps.get(path, ())))
-                progress.tell("Reading images", number, len(paths), unit="images")
+                progress.report("Reading images", number, len(paths), unit="images")
         except BaseException:
             # An interrupt does not wait for the other files.
             pool.shutdown(cancel_futures=True)

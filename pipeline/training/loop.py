@@ -160,7 +160,7 @@ def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
 
     def report_progress(batch: int, logs: object) -> None:
         finished = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * per_epoch
-        progress.tell(f"Epoch {epoch}/{epochs}", round(finished), epochs * per_epoch, unit=unit)
+        progress.report(f"Epoch {epoch}/{epochs}", round(finished), epochs * per_epoch, unit=unit)
 
     callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=report_progress)]
     options = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}

@@ -19,7 +19,7 @@ import luigi.worker
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError, without_userinfo
-from pipeline.stage_process import is_news, set_log_levels
+from pipeline.stage_process import set_log_levels, should_log
 from tasks.process import interrupt
 from tasks.process.logs import JsonLines, LogHandler, TextLines, for_the_user
 
@@ -38,7 +38,7 @@ def configure() -> None:
     if _handler():
         return
     handler = LogHandler()
-    handler.addFilter(is_news)
+    handler.addFilter(should_log)
     handler.setFormatter(TextLines("%(asctime)s %(prefix)s%(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
     set_log_levels()

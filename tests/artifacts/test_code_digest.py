@@ -142,7 +142,7 @@ def digests(text: str) -> dict[str, str]:
         ('_logger.info("one %s", g(x))', '_logger.info("another %s", g(x))'),
         ('_logger.info(f"one {g(x)}")', '_logger.info(f"another {g(x)}")'),
         ("if x:\n    return 1\nelse:\n    logging.info(x)", "if x:\n    return 1"),
-        ('progress.tell("records", 1, x)', "pass"),
+        ('progress.report("records", 1, x)', "pass"),
         ('raise ValueError(f"expected {x}")', 'raise ValueError("got " "another")'),
         ('raise Ours(path, message(x, f"expected {x}")) from None', 'raise Ours(path, message(x, "said")) from None'),
         ('refuse("Train", "seed", f"at most {x}", x)', 'refuse("Train", "seed", "no more", x)'),

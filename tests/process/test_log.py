@@ -24,10 +24,10 @@ INTERRUPTED = "\nInterrupted. Finished stages are kept. Run the same command aga
 def test_a_listener_hears_of_no_more_progress_than_there_is(monkeypatch):
     monkeypatch.setattr(progress, "_listeners", [])
     heard = []
-    progress.tell("Epoch 1/1", 1, 2, "images")
+    progress.report("Epoch 1/1", 1, 2, "images")
     progress.listen(lambda *words: heard.append(words))
     # Executions of several steps are counted past the end of the last epoch.
-    progress.tell("Epoch 1/1", 130, 128, "images")
+    progress.report("Epoch 1/1", 130, 128, "images")
     assert heard == [("Epoch 1/1", 128, 128, "images")]
 
 

@@ -52,7 +52,7 @@ def group(number: int) -> ProcessGroup:
 def say():
     logging.getLogger("pipeline.test").info("logged")
     logging.getLogger("apache_beam.test").info("not logged")
-    progress.tell("Epoch 1/1", 1, 2, "images")
+    progress.report("Epoch 1/1", 1, 2, "images")
     print("printed")
     os.write(2, b"I0000 00:00:1 native chatter\\n")
     os.write(2, b"a native line\\n")
@@ -198,14 +198,14 @@ def test_a_request_survives_json():
 
 
 def test_a_result_that_is_no_data_is_an_error():
-    with pytest.raises(RuntimeError, match="TypeError: set is no plain data"):
+    with pytest.raises(RuntimeError, match="TypeError: Cannot serialize set to JSON"):
         call("give")
-    assert call("pid") == stage_process._kept[os.getpid()].process.pid
+    assert call("pid") == stage_process._children[os.getpid()].process.pid
 
 
 def test_an_idle_child_whose_parent_ends_leaves_no_process(tmp_path):
     call("start", path=str(tmp_path / "pid"))
-    stage_process._kept[os.getpid()].process.stdin.close()
+    stage_process._children[os.getpid()].process.stdin.close()
     deadline = time.monotonic() + 60
     while not has_ended(int((tmp_path / "pid").read_text())):
         assert time.monotonic() < deadline
@@ -224,7 +224,7 @@ def test_a_child_that_was_killed_is_not_killed_again(monkeypatch):
 def test_an_interrupt_that_a_library_wraps_ends_the_child_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(stage_process, "GRACE_SECONDS", 300.0)
     call("pid")
-    child = stage_process._kept[os.getpid()]
+    child = stage_process._children[os.getpid()]
     threading.Thread(target=end_when, args=(tmp_path / "pid", child.process)).start()
     with pytest.raises(RuntimeError, match=r"exit code 143"):
         call("wrap", path=str(tmp_path / "pid"))
@@ -242,7 +242,7 @@ def end_when(path, process):
 
 
 def test_a_child_that_dies_is_named_with_its_signal_and_replaced():
-    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
+    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* Run the command again to resume"):
         call("die")
     assert call("pid")
 

@@ -257,6 +257,6 @@ def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_pat
             child.kill()
 
     killing = at_log_line("Epoch 1/", kill)
-    with killing, pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
+    with killing, pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* Run the command again to resume"):
         run(small_records, tmp_path / "run", backend="jax", **{**PLAIN, "epochs": 1000})
     assert not list(tmp_path.glob(".drawn-*"))
