@@ -1,4 +1,4 @@
-"""Predictions of files that a run was not trained on: ``job.py`` is the Beam job, ``rows.py`` has rows of files."""
+"""Predictions for files that a run was not trained on, as a Beam job that writes a row per file."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,11 @@ from pipeline.settings.data import FULL_RANGE
 
 @dataclass(frozen=True)
 class Job:
-    """The run that predicts, and how.
+    """The run that predicts, and its options.
 
-    ``label_names``: its labels in the order of the probabilities, or its vocabulary. ``resize`` and ``value_range``: as
-    in its records. ``views``: [Train] test_time_augmentation. ``model``: [Train] model of the present settings.
+    ``label_names`` are its labels in the order of the probabilities, or its vocabulary. ``resize`` and ``value_range``
+    are those of its records. ``views`` is [Train] test_time_augmentation. ``model`` is [Train] model of the present
+    settings.
     """
 
     run: str
@@ -20,7 +21,7 @@ class Job:
     views: str = "none"
     model: str = ""
     value_range: tuple[int, int] = FULL_RANGE
-    #: Folder of the files, JSON file that lists them, and folder for parts of the result: ``predict`` sets them.
+    #: Folder of the files, JSON list of their paths, and folder for blocks of results. ``predict`` sets them.
     files: str = ""
     paths: str = ""
     parts: str = ""

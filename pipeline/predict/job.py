@@ -1,6 +1,6 @@
-"""Predict files by a Beam job. A worker predicts a block of files into a part, and the parts are joined by path.
+"""Beam job that predicts files. Workers predict blocks of files, and the block results are joined by path.
 
-A file that cannot be used has a row with the reason.
+A file that cannot be used gets a row with the reason.
 """
 
 import fcntl
@@ -33,22 +33,22 @@ _BLOCK_FILES = 512
 
 
 def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> dict[str, int]:
-    """Predict a file, or all files below a folder but hidden ones, and replace the predictions in ``folder``.
+    """Predict a file, or all files below a folder that are not hidden, and replace the predictions in ``folder``.
 
     Returns:
-        ``files``, how many there are, and ``errors``, how many of them could not be used.
+        The number of ``files``, and the number of unusable ones as ``errors``.
 
     Raises:
-        SettingsError: there is no file, or a folder cannot be read; the problem cannot predict files; Beam knows no
-            such runner or flag.
-        BusyError: another process predicts into ``folder``.
+        SettingsError: There is no file, a folder is unreadable, the problem cannot predict files, or Beam rejects the
+            runner or a flag.
+        BusyError: Another process predicts into ``folder``.
     """
     if not results_of(job.problem).prediction_rows:
         raise SettingsError(
             f"MODEL: expected a run of a problem that predicts files, got a run of {job.problem!r}. Install the "
-            "package that has this problem, or name prediction_rows in its Results."
+            "package of this problem, or set prediction_rows in its Results."
         )
-    files, paths = _listed(path, units_of(job.problem).files)
+    files, paths = _list_files(path, units_of(job.problem).files)
     folder.mkdir(parents=True, exist_ok=True)
     with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
@@ -58,36 +58,36 @@ def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> di
         with running(settings) as pipeline:
             (
                 pipeline
-                | "Plan blocks" >> beam.Create(blocks)  # place of the first file
-                | "Spread blocks" >> beam.Reshuffle()  # place of the first file
-                | "Predict blocks" >> beam.Map(predict_block, job)  # place of the first file
+                | "Plan blocks" >> beam.Create(blocks)  # index of the first file
+                | "Spread blocks" >> beam.Reshuffle()  # index of the first file
+                | "Predict blocks" >> beam.Map(predict_block, job)  # index of the first file
             )
-        return _join([_part(job, start) for start in blocks], folder)
+        return _join([_part_path(job, start) for start in blocks], folder)
 
 
-def _listed(path: Path, what: str) -> tuple[Path, list[str]]:
-    """A folder, and the paths of the files below it, or one of them."""
+def _list_files(path: Path, units: str) -> tuple[Path, list[str]]:
+    """Return a folder and the paths of the files below it, or of a single file."""
     if path.is_file():
         return path.parent, [path.name]
     try:
         paths = sorted(stamps(path))
     except FolderError as error:
-        raise SettingsError(f"{what.upper()}: expected {error.expected}, got {str(path)!r}.{error.hint}") from error
+        raise SettingsError(f"{units.upper()}: expected {error.expected}, got {str(path)!r}.{error.hint}") from error
     if not paths:
-        raise SettingsError(f"{what.upper()}: expected a folder of {what}, got {str(path)!r}. It holds no file.")
+        raise SettingsError(f"{units.upper()}: expected a folder of {units}, got {str(path)!r}. It contains no file.")
     return path, paths
 
 
 @contextmanager
 def _parts_folder(folder: Path) -> Iterator[Path]:
-    """A new folder for the parts, removed afterwards; that of a process that was killed is removed first."""
+    """Create a folder for block results, after removing that of a killed process, and remove it afterwards."""
     parts, descriptor = folder / ".parts", os.open(folder, os.O_RDONLY)
     try:
-        # Of the folder itself: nothing is left behind, and the end of the process ends it.
+        # A lock on the folder leaves no file and ends with the process.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or name another.") from error
+        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or pass another.") from error
     try:
         shutil.rmtree(parts, ignore_errors=True)
         parts.mkdir()
@@ -98,16 +98,16 @@ def _parts_folder(folder: Path) -> Iterator[Path]:
 
 
 def predict_block(start: int, job: Job) -> int:
-    """Predict a block of files and leave its part of the result, whole or not at all."""
+    """Predict a block of files and write its result atomically."""
     paths = _paths(job.paths)[start : start + _BLOCK_FILES]
-    rows = results_of(job.problem).hook("prediction_rows")(paths, job, _network(job.run, job.model))
-    with replacing(_part(job, start)) as temporary:
-        pyarrow.parquet.write_table(pa.Table.from_batches(list(rows)), temporary)
+    batches = results_of(job.problem).hook("prediction_rows")(paths, job, _model(job.run, job.model))
+    with replacing(_part_path(job, start)) as temporary:
+        pyarrow.parquet.write_table(pa.Table.from_batches(list(batches)), temporary)
     return start
 
 
 @cache
-def _network(run: str, model: str) -> LoadedModel:
+def _model(run: str, model: str) -> LoadedModel:
     return load_trained(Path(run), model=model)
 
 
@@ -116,12 +116,12 @@ def _paths(listing: str) -> list[str]:
     return json.loads(Path(listing).read_text(encoding="utf-8"))
 
 
-def _part(job: Job, start: int) -> Path:
+def _part_path(job: Job, start: int) -> Path:
     return Path(job.parts) / f"{start:012d}.parquet"
 
 
 def _join(parts: Sequence[Path], folder: Path) -> dict[str, int]:
-    """One Parquet and one CSV file of all parts. Both are replaced when they are whole."""
+    """Join the block results into a Parquet and a CSV file, which replace the earlier ones when complete."""
     counts, within = {"files": 0, "errors": 0}, parts[0].parent
     schema = pyarrow.parquet.read_schema(parts[0])
     with (

@@ -1,4 +1,4 @@
-"""Rows of predictions: labels and probabilities of images, and how much texts surprise a model."""
+"""Rows of predictions with labels and probabilities of images, or the surprise of texts."""
 
 import math
 import os
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.predict import Job
-from pipeline.problems.next_token.evaluation import LEAST_PROBABILITY
+from pipeline.problems.next_token.evaluation import MIN_PROBABILITY
 from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.load_model import LoadedModel
@@ -22,18 +22,18 @@ _NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(),
 _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 
 
-def image_rows(paths: Sequence[str], job: Job, network: LoadedModel) -> Iterator[pa.RecordBatch]:
-    """The label and the probabilities of each image."""
-    shape = network.input_shape
+def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
+    """Yield the label and the probabilities of each image."""
+    shape = model.input_shape
     form = form_of_any(shape, job.resize)
-    for first in range(0, len(paths), _BATCH):
-        batch = paths[first : first + _BATCH]
+    for start in range(0, len(paths), _BATCH):
+        batch = paths[start : start + _BATCH]
         contents = [_content(Path(job.files) / path, shape, job.value_range) for path in batch]
         is_usable = np.array([isinstance(content, bytes) for content in contents])
         probabilities = np.zeros((len(batch), len(job.label_names)), np.float32)
         if is_usable.any():
             pixels = pixels_of([content for content in contents if isinstance(content, bytes)], form, shape[2])
-            probabilities[is_usable] = network.probabilities(pixels, job.views)
+            probabilities[is_usable] = model.probabilities(pixels, job.views)
         best = np.nan_to_num(probabilities, nan=-1).argmax(axis=1)
         columns = {
             "path": pa.array(map(_as_text, batch), pa.string()),
@@ -47,14 +47,14 @@ def image_rows(paths: Sequence[str], job: Job, network: LoadedModel) -> Iterator
 
 
 def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, int]) -> bytes | str:
-    """A file's bytes as TensorFlow can decode them, or the reason why it cannot."""
+    """Return a file's bytes in a form that TensorFlow decodes, or the reason why it cannot."""
     height, width, _ = shape
     try:
         content = read_file(path)
         picture = inspect(content)
         if height != width and (picture.height, picture.width) != (height, width):
-            found = f"{picture.width} by {picture.height}"
-            return f"an image of {found} pixels, where the network takes {width} by {height} and no square"
+            size = f"{picture.width} by {picture.height}"
+            return f"the image has {size} pixels, but the model requires {width} by {height}"
         return content if picture.plain else made_plain(content, value_range=value_range)
     except UndecodableError as error:
         return str(error)
@@ -62,11 +62,11 @@ def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, in
         return f"cannot be read: {error.strerror}"
 
 
-def text_rows(paths: Sequence[str], job: Job, network: LoadedModel) -> Iterator[pa.RecordBatch]:
-    """The mean surprise of each text. Sequences begin without memory, as in the evaluation."""
+def text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
+    """Yield the mean surprise of each text. Sequences start without state, as in the evaluation."""
     vocabulary = Vocabulary(job.label_names)
     for path in paths:
-        nats, error = _nats_of(Path(job.files) / path, network, vocabulary)
+        nats, error = _nats_of(Path(job.files) / path, model, vocabulary)
         row = {"path": _as_text(path), "predicted": len(nats), "error": error}
         if len(nats):
             mean = float(nats.mean())
@@ -74,8 +74,8 @@ def text_rows(paths: Sequence[str], job: Job, network: LoadedModel) -> Iterator[
         yield pa.RecordBatch.from_pylist([row], _TEXT_ROW)
 
 
-def _nats_of(path: Path, network: LoadedModel, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
-    """Of each token of a text but the first, and why there are none."""
+def _nats_of(path: Path, model: LoadedModel, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
+    """Return the nats of each token of a text but the first, and the reason if there are none."""
     try:
         tokens = vocabulary.encode(read_file(path).decode("utf-8-sig"))
     except OSError as error:
@@ -83,29 +83,29 @@ def _nats_of(path: Path, network: LoadedModel, vocabulary: Vocabulary) -> tuple[
     except UnknownCharacterError as error:
         return np.empty(0), str(error)
     except UnicodeDecodeError as error:
-        return np.empty(0), f"no text in UTF-8: {error}"
+        return np.empty(0), f"not UTF-8 text: {error}"
     if len(tokens) < 2:
         return np.empty(0), "shorter than two tokens"
-    return surprises(network, tokens), None
+    return surprises(model, tokens), None
 
 
-def surprises(network: LoadedModel, tokens: np.ndarray) -> np.ndarray:
-    """float64 (tokens - 1,): nats of each token but the first."""
-    (length,) = network.input_shape
+def surprises(model: LoadedModel, tokens: np.ndarray) -> np.ndarray:
+    """Return the nats of each token but the first, float64 (tokens - 1,)."""
+    (length,) = model.input_shape
     count = len(tokens) - 1
     sequences = -(-count // length)
-    # Shapes stay static, so the end of the last sequence is filled. Its outputs are left out.
+    # Shapes stay static, so zeros fill the last sequence. Their outputs are omitted.
     inputs, labels = np.zeros((2, sequences * length), np.uint8)
     inputs[:count], labels[:count] = tokens[:-1], tokens[1:]
     nats = []
-    for first in range(0, sequences, _BATCH):
-        rows = slice(first * length, min(first + _BATCH, sequences) * length)
-        probabilities = network.probabilities(inputs[rows].reshape(-1, length))
+    for start in range(0, sequences, _BATCH):
+        rows = slice(start * length, min(start + _BATCH, sequences) * length)
+        probabilities = model.probabilities(inputs[rows].reshape(-1, length))
         likely = np.take_along_axis(probabilities, labels[rows].reshape(-1, length, 1).astype(np.int64), axis=2)
-        nats.append(-np.log(likely.astype(np.float64).ravel() + LEAST_PROBABILITY))
+        nats.append(-np.log(likely.astype(np.float64).ravel() + MIN_PROBABILITY))
     return np.concatenate(nats)[:count]
 
 
 def _as_text(path: str) -> str:
-    """The path as text, because a file may have a name that is none."""
+    """Return the path as text, because file names may contain other bytes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

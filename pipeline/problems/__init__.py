@@ -1,6 +1,6 @@
 """Learning problems. A problem defines everything that differs between images and text.
 
-``problem.py`` has the protocol of training, ``results.py`` what follows it: how runs are ranked, shown and applied.
+``problem.py`` has the protocol for training. ``results.py`` describes how runs are ranked, reported and used.
 """
 
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ PROBLEMS = Registry(
 
 
 def problem_class(name: str) -> type["Problem"]:
-    """The class of a problem. SettingsError: no installed package has it."""
+    """Return the class of a problem. Raises SettingsError if no installed package provides it."""
     if name not in PROBLEMS:
         raise SettingsError(
-            f"problem {name!r}: expected one of {', '.join(PROBLEMS)}. Install the package that has it, and that the "
-            "source was made with."
+            f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}. Install the package of this problem, which "
+            "the source was built with."
         )
     return PROBLEMS.load(name)
 
 
 def problem_of_records(manifest: Mapping) -> "Problem":
-    """The problem of the records that a manifest describes. SettingsError: no installed package has it."""
+    """Return the problem of the records that a manifest describes. Raises SettingsError if no package provides it."""
     name = manifest.get("problem") or _by_features(manifest["feature_spec"])
     return problem_class(name).of_records(manifest)
 
 
 def _by_features(spec: Mapping) -> str:
-    """The problem of records of earlier versions, whose manifests do not name it."""
+    """Return the problem of records of earlier versions, whose manifests do not name it."""
     return next(name for name in PROBLEMS.builtin if PROBLEMS.load(name).features.keys() <= spec.keys())

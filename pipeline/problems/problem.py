@@ -1,6 +1,6 @@
-"""The protocol of learning problems. Importing it needs no numerical library.
+"""Protocol of learning problems. Importing it needs no numerical library.
 
-``columns`` are those of a batch of records, by feature, without their keys; ``manifest`` is that of the records.
+``columns`` contain a batch of records by feature, without keys. ``manifest`` is that of the records.
 """
 
 import abc
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 #: Files of an evaluation in a run's folder. The last three are sheets of pictures.
 EVALUATION_NAME = "evaluation.json"
 MISTAKES_NAME, EXAMPLES_NAME, AUGMENTED_NAME = "mistakes.png", "examples.png", "augmented.png"
-#: Roles of the features of records. The content is what the model gets, or what inputs and targets are cut from.
+#: Roles of the features of records. Inputs, and for some problems targets, come from the content.
 CONTENT, TARGET = "content", "target"
 
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """The contents of evaluation.json, and ``text`` and ``images`` by name for TensorBoard."""
+    """Contents of evaluation.json, and ``text`` and ``images`` by name for TensorBoard."""
 
     facts: dict
     text: Mapping[str, str]
@@ -40,18 +40,18 @@ class EvaluationSummary:
 
 
 class Stream(Protocol):
-    """The part of an input stream that a problem uses."""
+    """Methods and attributes of an input stream that a problem uses."""
 
     split: Any
     augmentation: Any
 
     def evaluation(self) -> "tf.data.Dataset":
-        """One pass over the split in its stored order."""
+        """Return one pass over the split in its stored order."""
 
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """What an evaluation may use. ``manifest`` is that of the records, and ``folder`` that of the run."""
+    """Data for an evaluation. ``manifest`` is that of the records, ``folder`` that of the run."""
 
     model: Any
     settings: TrainSettings
@@ -65,18 +65,18 @@ class EvaluatedRun:
         (self.folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def examples_at(stream: Stream, places: Sequence[int]) -> list[tuple["np.ndarray", "np.ndarray"]]:
-    """Inputs and labels of the examples at these places of the stored order, in one pass."""
-    found, start = {}, 0
+def examples_at(stream: Stream, positions: Sequence[int]) -> list[tuple["np.ndarray", "np.ndarray"]]:
+    """Return inputs and labels of the examples at these positions of the stored order, in one pass."""
+    examples, start = {}, 0
     for inputs, labels in stream.evaluation().as_numpy_iterator():
-        here = [place for place in places if start <= place < start + len(inputs)]
-        found |= {place: (inputs[place - start], labels[place - start]) for place in here}
+        batch_positions = [position for position in positions if start <= position < start + len(inputs)]
+        examples |= {position: (inputs[position - start], labels[position - start]) for position in batch_positions}
         start += len(inputs)
-    return [found[place] for place in places]
+    return [examples[position] for position in positions]
 
 
 def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
-    """One split of the records in ``folder``, with the inputs and labels of their problem, see ``Split``."""
+    """Open a split of the records in ``folder``, with the inputs and labels of their problem, see ``Split``."""
     from pipeline.streams.numpy_stream import Split
 
     problem = problem_of_records(manifest)
@@ -92,78 +92,78 @@ def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
 
 
 class Problem(abc.ABC):
-    """A learning problem: inputs, targets, metrics and evaluation. What follows training is in ``results.py``."""
+    """A learning problem. It defines inputs, targets, loss, metrics and evaluation, and ``results.py`` its reports."""
 
-    #: Name in records and runs, a key of ``PROBLEMS``.
+    #: Name in records and runs, and key of ``PROBLEMS``.
     name: ClassVar[str]
-    #: Features of the records that the stream reads → their roles, the content first.
+    #: Features of the records that the stream reads → roles, content first.
     features: ClassVar[Mapping[str, str]]
-    #: Models of the pipeline that are made for this problem alone.
+    #: Models of the pipeline for this problem only.
     models: ClassVar[tuple[str, ...]] = ()
     #: Whether [Train] augment and test_time_augmentation apply.
     can_augment: ClassVar[bool] = False
-    #: Metric of the validation split that selects an epoch: the greatest "accuracy", or the least "loss".
+    #: Metric of the validation split that selects an epoch, the greatest "accuracy" or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
     def __init__(self, tokens: str = "") -> None:
-        """``tokens``: units.BYTES for a text that is predicted byte by byte, as in a run's record."""
+        """Set the kind of tokens, units.BYTES for a text that is predicted byte by byte, as in a run's record."""
         self.tokens = tokens
 
     @classmethod
     def of_records(cls, manifest: Mapping) -> "Problem":
-        """The problem of records."""
+        """Return the problem of these records."""
         return cls()
 
     @property
     def units(self) -> Units:
-        """Names of what the problem counts."""
+        """Names of the units that the problem counts."""
         return NEUTRAL
 
     @abc.abstractmethod
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """The shape of an example's content in memory, uint8."""
+        """Return the shape of an example's content in memory, uint8."""
 
     @abc.abstractmethod
     def task(self, manifest: Mapping) -> Task:
-        """Shapes and ranges for a model of these records."""
+        """Return shapes and ranges for a model of these records."""
 
     @abc.abstractmethod
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
+        """Return inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
 
     def check(self, settings: TrainSettings) -> None:
-        """Refuse settings of [Train] for another problem by a SettingsError."""
-        others = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
-        if any(settings.model in other.models for other in others):
-            refuse("Train", "model", f"a network for {self.units.files}, as the records are", settings.model)
+        """Refuse settings of [Train] for another problem. Raises SettingsError."""
+        other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
+        if any(settings.model in other.models for other in other_problems):
+            refuse("Train", "model", f"a model for {self.units.files}, like the records", settings.model)
         if self.can_augment:
             return
         if settings.augment:
-            refuse("Train", "augment", f"nothing, as the records are {self.units.files}", settings.augment)
+            refuse("Train", "augment", f"nothing for records of {self.units.files}", settings.augment)
         if (views := settings.test_time_augmentation) != "none":
-            refuse("Train", "test_time_augmentation", f"none, as the records are {self.units.files}", views)
+            refuse("Train", "test_time_augmentation", f"none for records of {self.units.files}", views)
 
     def loss(self, outputs: str, label_smoothing: float) -> Callable:
-        """(labels, outputs of the model) → float32 loss of each prediction. ``outputs``: see ``kind_of_outputs``."""
+        """Return a function (labels, outputs) → float32 loss per prediction. ``outputs`` is a kind of outputs."""
         from pipeline.models.model import Crossentropy
 
         return Crossentropy(outputs, label_smoothing)
 
     def metrics(self) -> list:
-        """The metrics of training for Keras, of which one is called "accuracy"."""
+        """Return the Keras metrics of training. One of them is called "accuracy"."""
         return ["accuracy"]
 
     def answers(self, outputs: "np.ndarray") -> "np.ndarray":
-        """Outputs of a model (batch, …) → what it answers, as the labels are."""
+        """Convert outputs of a model (batch, …) to answers with the shape and type of the labels."""
         return outputs.argmax(axis=-1)
 
     @property
     @abc.abstractmethod
     def evaluation(self) -> ModuleType:
-        """The module that evaluates a compiled model. It imports Keras, so it is imported when it is used.
+        """The module that evaluates a compiled model. It imports Keras, so it is imported on use.
 
-        - predict(model, stream, test_time_augmentation): predictions for a split, in its stored order.
-        - figures(model, predictions): their mean ``loss`` and ``accuracy``.
-        - quick_figures(model, stream): the same for an epoch whose predictions are not used further.
-        - evaluate(predictions, run): writes evaluation.json of the test split of an ``EvaluatedRun``; a ``Shown``.
+        - predict(model, stream, test_time_augmentation) returns predictions for a split, in its stored order.
+        - metrics(model, predictions) returns their mean ``loss`` and ``accuracy``.
+        - quick_metrics(model, stream) returns the same for an epoch whose predictions are not used further.
+        - evaluate(predictions, run) writes evaluation.json of an ``EvaluatedRun`` and returns an ``EvaluationSummary``.
         """

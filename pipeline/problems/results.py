@@ -1,6 +1,6 @@
-"""What follows the training of a problem: how its runs are ranked, shown and applied. Standard library alone.
+"""Results of learning problems, which define how runs are ranked, reported and used.
 
-Training does not import this module, so another ranking or another text of the report makes no run stale.
+The module needs only the standard library. Training does not import it, so changes make no run stale.
 """
 
 import math
@@ -11,18 +11,18 @@ from typing import Any
 
 from pipeline.registry import Registry
 
-#: What runs may be ranked by: metrics of the test split, by their names in a record.
+#: Metrics of the test split that can rank runs, by their names in a record.
 METRICS = ("test_accuracy", "test_loss")
-#: Endings of the names of the templates of the cards, such as model-card-images.md.j2. Empty: those for any problem.
+#: Suffixes of card templates, such as model-card-images.md.j2. "" selects the templates for any problem.
 CARD_TEMPLATES = ("", "images", "texts")
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """``metric``: "test_accuracy" or "test_loss". ``predictions_per_draw``: that count as one independent prediction.
+    """Metric that ranks runs. ``predictions_per_draw`` is the number of predictions that count as an independent one.
 
     The characters of a text depend on each other. On Tiny Shakespeare, the sampling error of the accuracy is 1.3 to 2.1
-    times that of independent characters. Where a standard error must be assumed, five characters count as one.
+    times that of independent characters. Assumed standard errors therefore count five characters as one.
     """
 
     metric: str
@@ -34,36 +34,36 @@ class Ranking:
             raise ValueError(f"Ranking.metric: expected {' or '.join(METRICS)}, got {self.metric!r}")
 
 
-# Nothing is known about a record of another version, so the assumption is as cautious as for a text.
+# Records of unknown problems get the cautious assumption of a text.
 _UNKNOWN = Ranking("test_accuracy", True, 5)
 
 
 @dataclass(frozen=True)
 class Results:
-    """How the runs of a problem are ranked, shown and applied.
+    """Ranking, report and predictions for the runs of a problem.
 
-    The fields from ``evaluation_schema`` on, but ``card_templates``, are names ``module:object``, which ``hook``
-    imports. An empty name means that the problem has no such thing. The run of ``tiles`` and ``card`` may have no
+    The fields from ``evaluation_schema`` on, except ``card_templates``, are names ``module:object`` that ``hook``
+    imports. An empty name means that the problem has no such function. ``tiles`` and ``card`` also get runs without an
     evaluation.
     """
 
     ranking: Ranking = _UNKNOWN
-    #: The unit of a loss that is shown beside the accuracy, such as "nats". Empty: only the accuracy is shown.
+    #: Unit of a loss that the report shows with the accuracy, such as "nats". "" hides the loss.
     loss_unit: str = ""
-    #: Whether the report states what training to an accuracy of 90, 92 and 94 % took, the goals for CIFAR-10.
+    #: Whether the report shows the cost of training to 90%, 92% and 94% accuracy, the goals for CIFAR-10.
     has_accuracy_goals: bool = False
-    #: The Hugging Face Hub's name of the problem.
+    #: Name of the problem on the Hugging Face Hub.
     hub_task: str = "other"
-    #: The pydantic model of evaluation.json, a class of ``runs.validation.Untrusted``.
+    #: Pydantic model of evaluation.json, a subclass of ``runs.validation.Untrusted``.
     evaluation_schema: str = ""
-    #: (folder of the run, evaluation) → kind of pictures → PNGs in base64.
+    #: (folder of the run, evaluation) → base64 PNGs by kind of pictures.
     pictures: str = ""
     #: (report, run, name of the run) → blocks of the run's evaluation.
     evaluation_blocks: str = ""
-    #: run → (title, value) of metrics that are shown before the test accuracy.
+    #: run → (title, value) of metrics that precede the test accuracy.
     tiles: str = ""
-    #: run → values of the templates of the cards: ``labels``; ``counts``, (split, examples, predictions),
-    #: and ``has_predicted`` if the last is shown; ``rows``, (metric, value); ``confusions``.
+    #: run → template values of the cards. These are ``labels``, ``counts`` with (split, examples, predictions),
+    #: ``has_predicted`` if the card shows predictions, ``rows`` with (metric, value), and ``confusions``.
     card: str = ""
     #: One of ``CARD_TEMPLATES``.
     card_templates: str = ""
@@ -76,7 +76,7 @@ class Results:
             raise ValueError(f"Results.card_templates: expected one of {expected}, got {self.card_templates!r}")
 
     def hook(self, field: str) -> Any:
-        """What a field names. None if it is empty."""
+        """Return the object that a field names, None if it is empty."""
         name = getattr(self, field)
         return pkgutil.resolve_name(name) if name else None
 
@@ -92,14 +92,14 @@ RESULTS = Registry(
 
 
 def results_of(problem: str) -> Results:
-    """What follows the training of a problem by its name, cautious defaults for an unknown one."""
+    """Return the ``Results`` of a problem by its name, with cautious defaults for an unknown name."""
     return RESULTS.load(problem) if problem in RESULTS else Results()
 
 
 def merit(problem: str, metrics: Mapping[str, float | None]) -> float:
-    """A number that is greater for a better run, −∞ if its metric is not known. Compare runs of one problem only.
+    """Return a number that is greater for a better run of the same problem, −∞ if its metric is unknown.
 
-    ``metrics``: of the test split, by their names in a record.
+    ``metrics`` are those of the test split, by their names in a record.
     """
     ranking = results_of(problem).ranking
     value = metrics[ranking.metric]

@@ -1,44 +1,47 @@
-"""Names of the things that a problem counts, for reports and logs. Depends on the standard library alone."""
+"""Names of the units that a problem counts, for reports and logs. The module needs only the standard library."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipeline.problems import PROBLEMS
 
-#: The tokens of a text that has more characters than fit.
+#: Tokens of a text with more characters than a vocabulary can contain.
 BYTES = "bytes"
 
 
 @dataclass(frozen=True)
 class Units:
-    """``one`` and ``many`` predictions; their ``rate``; ``examples`` of a batch; ``files`` for predictions."""
+    """Names of a prediction (``singular``), of the ``examples`` of a batch, and of ``files`` for predictions."""
 
-    one: str
+    singular: str
     examples: str
     files: str
 
     @property
-    def many(self) -> str:
-        """The plural."""
-        return f"{self.one}s"
+    def plural(self) -> str:
+        """Name of several predictions."""
+        return f"{self.singular}s"
 
     @property
     def rate(self) -> str:
-        """The unit of the throughput."""
-        return f"{self.many}/s"
+        """Unit of the throughput."""
+        return f"{self.plural}/s"
 
 
 NEUTRAL = Units("example", "examples", "files")
 
 
 def units_of(problem: str, tokens: str = "") -> Units:
-    """The units of a problem by its name, neutral ones for an unknown name. ``tokens``: as in a run's record."""
+    """Return the units of a problem by its name, neutral ones for an unknown name.
+
+    ``tokens`` is the field of a run's record.
+    """
     if problem not in PROBLEMS:
         return NEUTRAL
     return PROBLEMS.load(problem)(tokens).units
 
 
 def common_units(units: Iterable[Units]) -> Units:
-    """The units if they are all the same, else neutral ones."""
-    different = set(units)
-    return different.pop() if len(different) == 1 else NEUTRAL
+    """Return the units if they are all the same, or else neutral ones."""
+    distinct = set(units)
+    return distinct.pop() if len(distinct) == 1 else NEUTRAL

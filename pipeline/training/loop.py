@@ -146,9 +146,9 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
         for split, stream in setup.evaluated.items():
             if epoch == setup.settings.epochs:
                 predictions[split] = evaluation.predict(model, stream)
-                metrics = evaluation.figures(model, predictions[split])
+                metrics = evaluation.metrics(model, predictions[split])
             else:
-                metrics = evaluation.quick_figures(model, stream)
+                metrics = evaluation.quick_metrics(model, stream)
             row |= {f"{split}_{name}": value for name, value in metrics.items()}
     row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
     return row, predictions
@@ -156,7 +156,7 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
 
 def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
-    per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.many
+    per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.plural
 
     def report_progress(batch: int, logs: object) -> None:
         finished = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * per_epoch

@@ -131,7 +131,7 @@ def augmented_accuracies(
     accuracies = {}
     for split, stream in evaluated.items() if augmentation != "none" else ():
         evaluation = problem.evaluation
-        accuracy = evaluation.figures(model, evaluation.predict(model, stream, augmentation))["accuracy"]
+        accuracy = evaluation.metrics(model, evaluation.predict(model, stream, augmentation))["accuracy"]
         _logger.info("%s accuracy with test-time augmentation %s: %.4f", split.capitalize(), augmentation, accuracy)
         accuracies[f"{split}_tta_accuracy"] = accuracy
     return accuracies

@@ -57,7 +57,7 @@ def write_metrics(
             put("records", "Examples in the records.", about.get("num_examples"), split=split)
     for run in runs:
         labels = {name: getattr(run, name) for name in _LABELS}
-        many = units_of(run.problem, run.tokens).many
+        many = units_of(run.problem, run.tokens).plural
         for field, (name, text) in _OF_A_RUN.items():
             put(name.format(many=many), text, getattr(run, field), **labels)
     write_to_textfile(str(path), registry)

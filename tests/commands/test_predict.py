@@ -104,7 +104,7 @@ def test_a_network_for_images_that_are_no_square_takes_those_of_its_size(tmp_pat
         Image.new("RGB", size).save(tmp_path / "images" / f"{name}.png")
     _, rows = predictions(tmp_path / "a", tmp_path / "images", tmp_path / "out")
     assert [row["label"] is not None for row in rows] == [True, False, False, True]
-    assert rows[1]["error"] == "an image of 24 by 24 pixels, where the network takes 24 by 16 and no square"
+    assert rows[1]["error"] == "the image has 24 by 24 pixels, but the model requires 24 by 16"
 
 
 def test_an_image_is_seen_as_often_as_is_asked(tmp_path):

@@ -21,7 +21,7 @@ def setup_module() -> None:
         calibration, \
         evaluate, \
         evaluation, \
-        figures, \
+        metrics, \
         judge, \
         keras, \
         predict, \
@@ -35,8 +35,8 @@ def setup_module() -> None:
         Predictions,
         calibration,
         evaluate,
-        figures,
         judge,
+        metrics,
         predict,
     )
     from pipeline.streams.tf_data import InputStream, Split
@@ -154,7 +154,7 @@ def test_loss_and_accuracy_of_the_predictions_are_what_keras_measures(network, s
     model.set_weights(network.get_weights())
     model.compile(loss=Crossentropy(label_smoothing=smoothing), metrics=["accuracy"])
     measured = model.evaluate(stream(small_records).evaluation(), verbose=0, return_dict=True)
-    found = figures(model, predict(model, stream(small_records)))
+    found = metrics(model, predict(model, stream(small_records)))
     assert found == {name: pytest.approx(measured[name], rel=1e-5) for name in ("loss", "accuracy")}
 
 

@@ -253,8 +253,8 @@ def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, funct
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": "baseline_cnn"}, "model: expected a network for text"),
-        ({"model": "char_lstm", "augment": "flip"}, "augment: expected nothing, as the records are texts"),
+        ({"model": "baseline_cnn"}, "model: expected a model for text"),
+        ({"model": "char_lstm", "augment": "flip"}, "augment: expected nothing for records of texts"),
     ],
 )
 def test_what_is_for_images_is_refused_before_training(records, tmp_path, settings, words):
@@ -264,7 +264,7 @@ def test_what_is_for_images_is_refused_before_training(records, tmp_path, settin
 
 def test_a_network_for_text_is_refused_for_images(small_records):
     problem = problem_of_records(read_manifest(small_records))
-    with pytest.raises(SettingsError, match="model: expected a network for images"):
+    with pytest.raises(SettingsError, match="model: expected a model for images"):
         problem.check(TrainSettings(model="char_lstm"))
 
 
@@ -285,7 +285,7 @@ def test_texts_have_their_nats(records, trained, tmp_path):
     assert first["predicted"] == len(LINE * 12) - 1
     assert first["nats"] == pytest.approx(record["test_loss"], abs=0.1)
     assert "'\\xe9'" in second["error"]
-    assert "no text in UTF-8" in third["error"]
+    assert "not UTF-8 text" in third["error"]
 
 
 def test_of_a_text_of_more_characters_than_fit_bytes_are_counted(records, trained, tmp_path):

@@ -24,7 +24,7 @@ def text(tmp_path_factory):
 def test_a_text_is_trained_on_and_reported(text):
     refused = text.here("tasks", "Report", *SMALL, "--Train-global-batch-size", "32")
     assert refused.returncode == 2
-    expected = "a network for texts such as char_lstm, as the records are"
+    expected = "a model for texts such as char_lstm, like the records"
     assert f"[Train] model: expected {expected}, got 'baseline_cnn'" in refused.stderr
     assert not text.artifacts("records"), "refused before any data is prepared"
     done = text(*FAST)

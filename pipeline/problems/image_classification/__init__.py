@@ -1,4 +1,4 @@
-"""Image classification: the problem of predicting the label of an image."""
+"""Image classification, the problem of predicting the label of an image."""
 
 from collections.abc import Mapping
 from types import ModuleType
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ImageClassification(Problem):
-    """The model gives each image a probability for each label."""
+    """The model assigns a probability per label to each image."""
 
     name = "image_classification"
     features = {IMAGE: CONTENT, LABEL: TARGET}
@@ -21,20 +21,20 @@ class ImageClassification(Problem):
     units = Units("image", "images", "images")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """Height, width and channels."""
+        """Return height, width and channels."""
         return tuple(manifest["image"]["shape"])
 
     def task(self, manifest: Mapping) -> Task:
-        """One label for each image."""
+        """Return the task with one label per image."""
         return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """As stored in the records."""
+        """Return images and labels as stored in the records."""
         return columns[IMAGE], columns[LABEL]
 
     @property
     def evaluation(self) -> ModuleType:
-        """See evaluation.py."""
+        """The module evaluation.py."""
         from pipeline.problems.image_classification import evaluation
 
         return evaluation

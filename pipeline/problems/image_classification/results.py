@@ -1,4 +1,4 @@
-"""How runs of image classification are ranked, shown and applied."""
+"""Ranking, report and predictions for image classification."""
 
 from pipeline.problems.results import Ranking, Results
 

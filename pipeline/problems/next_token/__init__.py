@@ -1,8 +1,8 @@
-"""Next-token prediction: the problem of predicting each next character, or byte, of a text.
+"""Next-token prediction, the problem of predicting each next character or byte of a text.
 
 The inputs of an example are all of its tokens but the last, its labels all but the first. ``loss`` is the mean surprise
-in nats, −ln of the probability given to the token, without label smoothing. A model starts each example without state,
-so the loss of an early token is greater than that of a late one.
+in nats, −ln of the probability of the true token, without label smoothing. A model starts each example without state,
+so early tokens have a greater loss than late ones.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ TOKENS = "tokens"
 
 
 class NextToken(Problem):
-    """The model gives a probability to each possible next token, at each place of a sequence."""
+    """The model assigns a probability to each possible next token, at each position of a sequence."""
 
     name = "next_token"
     features = {TOKENS: CONTENT}
@@ -31,8 +31,8 @@ class NextToken(Problem):
 
     @classmethod
     def of_records(cls, manifest: Mapping) -> "NextToken":
-        """With the kind of tokens that the vocabulary has."""
-        # NumPy, which Luigi's process does not import.
+        """Return the problem with the kind of tokens in the vocabulary."""
+        # This imports NumPy, which Luigi's process avoids.
         from pipeline.records.vocabulary import Vocabulary
 
         return cls(BYTES if Vocabulary(tuple(manifest["label_names"])).is_bytes else "")
@@ -43,20 +43,20 @@ class NextToken(Problem):
         return Units("byte" if self.tokens == BYTES else "character", "sequences", "texts")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """One token more than predicted."""
+        """Return the length of a sequence, one more than its predictions."""
         return tuple(manifest["feature_spec"][TOKENS]["shape"])
 
     def task(self, manifest: Mapping) -> Task:
-        """The label of a token is the one after it."""
+        """Return the task with the next token as label."""
         (size,) = self.content_shape(manifest)
         num_tokens = len(manifest["label_names"])
         return Task((size - 1,), num_tokens, (size - 1,), num_tokens)
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Tokens, and those one place later."""
+        """Return tokens, and the tokens one position later."""
         tokens = columns[TOKENS]
         inputs, labels = tokens[:, :-1], tokens[:, 1:]
-        # Only NumPy arrays have it.
+        # Only NumPy arrays have this method.
         if hasattr(labels, "astype"):
             return inputs, labels.astype("int32")
         import tensorflow as tf
@@ -64,16 +64,14 @@ class NextToken(Problem):
         return inputs, tf.cast(labels, tf.int32)
 
     def check(self, settings: TrainSettings) -> None:
-        """Refuse a network for images too."""
+        """Refuse models for images too."""
         super().check(settings)
         if settings.model in MODELS.builtin and settings.model not in self.models:
-            refuse(
-                "Train", "model", f"a network for texts such as {self.models[0]}, as the records are", settings.model
-            )
+            refuse("Train", "model", f"a model for texts such as {self.models[0]}, like the records", settings.model)
 
     @property
     def evaluation(self) -> ModuleType:
-        """See evaluation.py."""
+        """The module evaluation.py."""
         from pipeline.problems.next_token import evaluation
 
         return evaluation

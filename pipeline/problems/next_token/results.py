@@ -1,4 +1,4 @@
-"""How runs of next-token prediction are ranked, shown and applied."""
+"""Ranking, report and predictions for next-token prediction."""
 
 from pipeline.problems.results import Ranking, Results
 

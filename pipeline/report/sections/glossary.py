@@ -20,7 +20,7 @@ def glossary(report: Report) -> Iterator[Section]:
         # A scope limits a line to problems on images or on texts.
         scope, _, text = line.rpartition("| ")
         if scoped := [unit for unit in units if scope in ("", unit.files)]:
-            fields = ("one", "many", "rate", "examples")
+            fields = ("singular", "plural", "rate", "examples")
             words = {name: " or ".join(dict.fromkeys(getattr(unit, name) for unit in scoped)) for name in fields}
             term, _, meaning = text.format(**words).partition(": ")
             terms.append((capitalized(term), meaning))

@@ -144,7 +144,7 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     independent = results_of(run.problem).ranking.predictions_per_draw == 1
     if independent and accuracy is not None and examples and 0 <= accuracy <= 1:
         error = 100 * math.sqrt(accuracy * (1 - accuracy) / examples)
-        size = f"{fmt.number(examples)} {run.units.many}"
+        size = f"{fmt.number(examples)} {run.units.plural}"
         yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, for {size}"
     for goal in to_accuracy(run):
         flops = f"{goal.flops:.2e} FLOP" if goal.flops is not None else ""

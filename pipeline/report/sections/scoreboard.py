@@ -235,7 +235,7 @@ def counted(row: Row) -> str:
     if mean >= _MIN_COUNTED_ACCURACY:
         mistakes = Spread(1 - mean, row.test_accuracy.deviation)
         return _wrong(fmt.number(mistakes, scale=test_examples), test_examples)
-    size = f"{fmt.number(test_examples)} {row.run.units.many}"
+    size = f"{fmt.number(test_examples)} {row.run.units.plural}"
     if results_of(row.run.problem).ranking.predictions_per_draw > 1:
         return size
     error = math.sqrt(mean * (1 - mean) / test_examples)

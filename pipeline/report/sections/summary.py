@@ -42,7 +42,7 @@ def _metrics(runs: Sequence[Run], row: Run | Row) -> str:
     """Return the metrics of a single run, or of several that differ only in their seed."""
     run, units = runs[0], runs[0].units
     unit = results_of(run.problem).loss_unit
-    loss = f"{fmt.number(row.test_loss, 3)} {unit} per {units.one} and " if unit else ""
+    loss = f"{fmt.number(row.test_loss, 3)} {unit} per {units.singular} and " if unit else ""
     seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
     validation = run.validation_accuracy if len(runs) == 1 else None
     validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
@@ -116,7 +116,7 @@ def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
     """Yield warnings about the dataset, its files, and the results of the data checks."""
     effective, requested = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
     if run.is_placeholder:
-        explanation = f"The run used generated {run.units.many}. Its numbers are meaningless for {requested}."
+        explanation = f"The run used generated {run.units.plural}. Its numbers are meaningless for {requested}."
         yield f"Placeholder data, not {requested}", explanation
     elif run.dataset != run.requested_dataset:
         yield "Not the requested data", f"{requested} was requested, but the run used {effective}."

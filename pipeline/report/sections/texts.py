@@ -70,7 +70,7 @@ class TextEvaluation(Untrusted):
     data_warnings: list[tuple[str, str]] = []
 
     @property
-    def one(self) -> str:
+    def token(self) -> str:
         """The name of a token."""
         return self.tokens.removesuffix("s")
 
@@ -79,7 +79,7 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """Yield the loss of a run and metrics derived from it."""
     nats = run.test_loss
     yield "Test loss, nats", number(nats, 4)
-    yield f"Bits per {run.units.one}", number(nats, 4, scale=1 / math.log(2))
+    yield f"Bits per {run.units.singular}", number(nats, 4, scale=1 / math.log(2))
     # Number of equally likely tokens that would be as surprising.
     yield "Perplexity", number(None if nats is None else math.exp(min(nats, 700)), 2)
 
@@ -87,7 +87,7 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """Return the blocks of a run's evaluation."""
     facts: TextEvaluation = run.evaluation
-    token, losses = facts.one, facts.position_loss
+    token, losses = facts.token, facts.position_loss
     positions = [position for position in _POSITIONS if position < len(losses)] + [len(losses)] * bool(losses)
     rows = [(number(position), number(losses[position - 1], 3)) for position in positions]
     position_table = Table(numbers("position", "loss, nats"), rows, label=f"Loss by position: {name}", style="classes")
@@ -110,7 +110,7 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
 
 def text_rows(facts: TextEvaluation) -> list[tuple[str, str]]:
     """Return the metrics of the test split."""
-    token = facts.one
+    token = facts.token
     splits = ", ".join(f"{plain(split)} {number(count)}" for split, count in facts.characters.items())
     return [
         ("Test loss", f"{number(facts.loss, 4)} nats per {token}"),

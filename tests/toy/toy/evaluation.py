@@ -20,7 +20,7 @@ def predict(model, stream, test_time_augmentation="none"):
     return Sums(labels, model.predict(stream.evaluation(), verbose=0)[..., 0])
 
 
-def figures(model, predictions):
+def metrics(model, predictions):
     errors = predictions.labels - predictions.values
     return {
         "loss": float((errors**2).mean()),
@@ -28,8 +28,8 @@ def figures(model, predictions):
     }
 
 
-def quick_figures(model, stream):
-    return figures(model, predict(model, stream))
+def quick_metrics(model, stream):
+    return metrics(model, predict(model, stream))
 
 
 def evaluate(predictions, run):
