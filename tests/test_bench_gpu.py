@@ -73,7 +73,7 @@ gpu._Posing = Posing
 card = Placement(
     runtime=Card(), strategy=("the card",), num_replicas=1, requested_device="gpu", effective_device="gpu"
 )
-print(*(len(one["doubts"]) for one in gpu._falsified(TrainSettings(), card).values()))
+print(*(len(one["failed_checks"]) for one in gpu._falsified(TrainSettings(), card).values()))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False

@@ -1,1 +1,1 @@
-"""Placement of a run on the devices of a backend, and the receipt of the devices that were used."""
+"""Placement of a run on devices, and the hardware receipt of the devices that it used."""

@@ -1,6 +1,6 @@
-"""The choice of TensorFlow or JAX before Keras is imported, and environment variables that change the computation.
+"""Choice of TensorFlow or JAX, and environment variables that change the computation.
 
-The choice depends on the machine and the installed packages. Nothing heavy is imported.
+The choice depends on the machine and the installed packages. It imports no numerical library.
 """
 
 import os
@@ -12,15 +12,15 @@ from pipeline.optional_packages import install_command, installed_version
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 
-# Distributions for JAX on NVIDIA cards, one per CUDA version.
+# Packages for JAX on NVIDIA GPUs, one per CUDA version.
 _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
-# Kernels, the number of threads, compilers and the precision of products. Prefixes end in an underscore.
+# Variables of kernels, threads, compilers and matmul precision. Prefixes end in an underscore.
 _COMPUTATION = (
     *("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "XLA_FLAGS"),
     *("TF_CUDNN_", "TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "LIBTPU_INIT_ARGS"),
     *("OMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_NUM_THREADS", "JAX_"),
 )
-# Placement, logs and caches of JAX.
+# Variables of JAX's placement, logs and caches.
 _NOT_COMPUTATION = (
     "JAX_PLATFORMS",
     "JAX_PLATFORM_NAME",
@@ -28,7 +28,7 @@ _NOT_COMPUTATION = (
     "JAX_COMPILATION_CACHE_",
     "JAX_TRACEBACK_",
 )
-# They change memory or placement and are evidence only.
+# Variables that change memory or placement only. The receipt lists them as evidence.
 _EVIDENCE = (
     *("JAX_PLATFORMS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR"),
     *("TF_FORCE_GPU_ALLOW_GROWTH", "TPU_NAME"),
@@ -36,10 +36,10 @@ _EVIDENCE = (
 
 
 def choose_backend(settings: TrainSettings) -> str:
-    """Either "tensorflow" or "jax". "auto" takes JAX on a TPU of this host, and on a GPU if JAX has CUDA.
+    """Choose "tensorflow" or "jax". "auto" selects JAX on a TPU of this host, and on a GPU if JAX has CUDA.
 
-    Several processes need JAX. On a CPU TensorFlow is 4 to 14 times faster (docs/LOG.md). A TPU of another machine
-    needs TensorFlow.
+    Several processes require JAX. A TPU of another machine requires TensorFlow. On a CPU, TensorFlow is 4 to 14 times
+    faster (docs/LOG.md).
     """
     if settings.backend != "auto":
         return settings.backend
@@ -54,10 +54,10 @@ def choose_backend(settings: TrainSettings) -> str:
 
 
 def require_backend(settings: TrainSettings) -> None:
-    """Refuse a backend whose packages are not installed, by a SettingsError with the command that installs them."""
+    """Raise a SettingsError with the remedy if packages of the backend are not installed."""
     if choose_backend(settings) == JAX and not installed_version("jax"):
         extra = {"gpu": "jax-gpu", "tpu": "jax-tpu"}.get(settings.device, "jax")
-        refuse("Train", "backend", f"tensorflow, as jax needs {install_command(extra)}", settings.backend)
+        refuse("Train", "backend", f"tensorflow, because jax needs {install_command(extra)}", settings.backend)
 
 
 def _has_nvidia_driver() -> bool:
@@ -69,14 +69,14 @@ def computation_flags(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: environment[name]
         for name in sorted(environment)
-        if _is_one_of(name, _COMPUTATION) and not _is_one_of(name, _NOT_COMPUTATION)
+        if _matches(name, _COMPUTATION) and not _matches(name, _NOT_COMPUTATION)
     }
 
 
 def flags(environment: Mapping[str, str]) -> dict[str, str]:
-    """``computation_flags``, and variables that change memory or placement."""
+    """``computation_flags``, plus variables that change memory or placement."""
     return computation_flags(environment) | {name: environment[name] for name in _EVIDENCE if name in environment}
 
 
-def _is_one_of(name: str, listed: tuple[str, ...]) -> bool:
-    return any(name == one or (one.endswith("_") and name.startswith(one)) for one in listed)
+def _matches(name: str, variables: tuple[str, ...]) -> bool:
+    return any(name == entry or (entry.endswith("_") and name.startswith(entry)) for entry in variables)

@@ -1,7 +1,7 @@
-"""JAX's runtime, with ``keras.distribution.DataParallel`` for several devices.
+"""JAX runtime, with ``keras.distribution.DataParallel`` for several devices.
 
-A process computes on one platform, with the CPU as the host to compare with. TensorFlow, which makes the batches of
-most streams, must not use the GPU, and may be absent. ``replicas`` splits the CPU into devices.
+A process computes on one platform. The CPU serves as host for comparison. TensorFlow may be absent. If it is installed,
+it must not use the GPU, because most streams use it for batches only. ``replicas`` splits the CPU into devices.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from pipeline.hardware.runtime import TF32, Runtime
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TrainSettings
 
-# JAX's names of the platforms.
+# JAX's platform names.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-# The first NVIDIA generation with matrix units for it.
+# NVIDIA's first compute capability with bfloat16 matrix units.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
 
 
@@ -40,11 +40,11 @@ class Jax(Runtime):
     device_error = jax.errors.JaxRuntimeError
 
     def num_gpus(self) -> int:
-        # A question to JAX would initialize it.
+        # A query to JAX would initialize it.
         return len(machine.nvidia_cards())
 
     def make_deterministic(self) -> None:
-        # XLA reads the flag at the first use of a device. CPU and TPU are deterministic without it.
+        # XLA reads the flag at the first use of a device. CPUs and TPUs are deterministic without it.
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
@@ -52,24 +52,24 @@ class Jax(Runtime):
         if tf := _tensorflow():
             tf.config.set_visible_devices([], "GPU")
         jax.config.update("jax_platforms", _PLATFORMS[device])
-        most = settings.replicas if device == "cpu" else None
+        limit = settings.replicas if device == "cpu" else None
         if device == "cpu" and settings.replicas > 1:
             try:
                 jax.config.update("jax_num_cpu_devices", settings.replicas)
             except RuntimeError:
-                # JAX has computed already. The layout lasts for the process.
+                # The number of devices is fixed after the first computation of a process.
                 if len(jax.devices("cpu")) < settings.replicas:
-                    refuse("Train", "replicas", "the number this process began with; run again", settings.replicas)
-        found = _devices(device)
-        parts = ([one for one in found if one.process_index == number] for number in range(jax.process_count()))
-        devices = [one for part in parts for one in part[:most]]
+                    refuse("Train", "replicas", "the initial number of this process", settings.replicas)
+        available = _devices(device)
+        groups = ([item for item in available if item.process_index == rank] for rank in range(jax.process_count()))
+        devices = [item for group in groups for item in group[:limit]]
         topology = {"process_count": jax.process_count(), "local_devices": jax.local_device_count()}
         return {"strategy": tuple(devices), "num_replicas": len(devices), "topology": topology}
 
     def scope(self, strategy: tuple[jax.Device, ...]) -> AbstractContextManager:
         if len(strategy) == 1:
             return jax.default_device(strategy[0])
-        # The distribution stays after the scope, because fit needs it too, until Keras's session is cleared.
+        # The distribution outlives the scope, because fit needs it too. Clearing Keras's session ends it.
         distribution = keras.distribution.DataParallel(devices=_names(strategy), auto_shard_dataset=False)
         keras.distribution.set_distribution(distribution)
         return contextlib.nullcontext()
@@ -79,7 +79,7 @@ class Jax(Runtime):
         if len(strategy) == 1:
             yield
             return
-        # A distribution divides each batch evenly, and the last batch of a split may be smaller.
+        # A distribution divides each batch evenly, but the last batch of a split may be smaller.
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -91,44 +91,44 @@ class Jax(Runtime):
         mesh = jax.make_mesh((len(strategy),), ("batch",), devices=strategy)
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
         rows = np.ones([8 * len(strategy), 512], np.float32)
-        # It skips devices of other processes.
-        array = jax.make_array_from_callback(rows.shape, sharding, lambda part: rows[part])
+        # This function skips devices of other processes.
+        array = jax.make_array_from_callback(rows.shape, sharding, lambda index: rows[index])
         result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
         return {"variable_devices": _names(array.devices()), "computation_devices": _names(result.devices())}
 
     def observe_training(self, model: Any) -> Callable[[], list[str]]:
-        # The train function returns these arrays. Evaluation may place other variables elsewhere.
+        # The train function returns these arrays. Evaluation may move the other variables.
         trained = [*model.trainable_variables, *model.optimizer.variables]
         return lambda: _names(set().union(*(variable.value.devices() for variable in trained)))
 
     def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
-        where = _local_device(device)
+        local_device = _local_device(device)
 
         def normal(seed: int, *shape: int) -> jax.Array:
-            return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), where)
+            return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), local_device)
 
         def timed(compute: Callable[..., jax.Array], *operands: jax.Array) -> Callable[[], object]:
-            # Runs on the device of the operands. The sum keeps the transfer short.
-            summed = jax.jit(lambda *given: compute(*given).astype(jnp.float32).sum())
+            # JAX computes on the device of the operands. The sum keeps the transfer short.
+            summed = jax.jit(lambda *arrays: compute(*arrays).astype(jnp.float32).sum())
             return lambda: summed(*operands).block_until_ready()
 
         images = normal(1, IMAGES, SIZE, SIZE, CHANNELS_IN)
         kernel = normal(2, KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT)
         layout = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
         return {
-            "matmul": timed(lambda left: left @ left, normal(0, side, side)),
+            "matmul": timed(lambda matrix: matrix @ matrix, normal(0, side, side)),
             "convolution": timed(
-                lambda left, right: jax.lax.conv_general_dilated(left, right, (1, 1), "SAME", **layout), images, kernel
+                lambda lhs, rhs: jax.lax.conv_general_dilated(lhs, rhs, (1, 1), "SAME", **layout), images, kernel
             ),
         }
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
-        # On the device, but not committed to it: the train function may distribute it over several.
-        batch = jax.block_until_ready(jax.tree.map(lambda one: jnp.asarray(np.asarray(one)), batch))
+        # The arrays are not committed to a device, so the train function may distribute them.
+        batch = jax.block_until_ready(jax.tree.map(lambda array: jnp.asarray(np.asarray(array)), batch))
 
         def timed() -> float:
-            # Copies, because the train function deletes its arguments.
-            state = tuple([jnp.array(one.value) for one in part] for part in _state(model))
+            # The train function deletes its arguments, so it gets copies.
+            state = tuple([jnp.array(variable.value) for variable in group] for group in _state(model))
             jax.block_until_ready(state)
             started = time.perf_counter()
             _, state = model.train_function(state, iter([batch] * steps))
@@ -140,15 +140,15 @@ class Jax(Runtime):
     def step_flops(self, model: Any, batch: Any) -> float | None:
         if _loops(model):
             return None
-        # On the CPU, because an accelerator's plugin does not count.
+        # Only the CPU's client counts operations.
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             return (_lowered_step(model, batch).cost_analysis() or {}).get("flops")
 
     def step_bytes(self, model: Any, batch: Any) -> float | None:
-        devices = set().union(*(one.value.devices() for part in _state(model) for one in part))
+        devices = set().union(*(variable.value.devices() for group in _state(model) for variable in group))
         if _loops(model) or len(devices) > 1:
             return None
-        # Compiled again, because Keras hides its compiled step. An error here must not lose a trained run.
+        # Keras does not expose its compiled step. An error in this second compilation must not lose a trained run.
         with jax.default_device(*devices), contextlib.suppress(jax.errors.JaxRuntimeError):
             return (_lowered_step(model, batch).compile().cost_analysis() or {}).get("bytes accessed")
         return None
@@ -159,7 +159,7 @@ class Jax(Runtime):
         return {
             "strategy": "DataParallel" if len(strategy) > 1 else "SingleDevice",
             "logical_devices": _names(jax.local_devices()),
-            "physical_devices": [_describe(one) for name in platforms for one in jax.local_devices(backend=name)],
+            "physical_devices": [_describe(device) for name in platforms for device in jax.local_devices(backend=name)],
             "versions": {
                 "jax": jax.__version__,
                 "jaxlib": jaxlib.__version__,
@@ -167,23 +167,23 @@ class Jax(Runtime):
                 "tensorflow": tf and tf.__version__,
             },
             "matmul_precision": TF32 if precision == "tensorfloat32" else precision,
-            # XLA takes as many as there are cores.
+            # XLA uses a thread per core.
             "threads": {},
         }
 
     def set_matmul_precision(self, precision: str) -> None:
-        # JAX's default is below float32 on GPUs and TPUs.
+        # JAX's default precision is lower than float32 on GPUs and TPUs.
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == TF32 else "highest")
 
     def computes_in_bfloat16(self, device: str) -> bool:
         if device == "gpu":
-            return all(float(one.compute_capability) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for one in _devices("gpu"))
+            return all(float(gpu.compute_capability) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for gpu in _devices("gpu"))
         # On a CPU, XLA converts bfloat16 to float32 and back.
         return device == "tpu"
 
     def peak_device_bytes(self, device: str) -> int | None:
-        found = None if device == "cpu" else _local_device(device).memory_stats()
-        return found and found.get("peak_bytes_in_use")
+        stats = None if device == "cpu" else _local_device(device).memory_stats()
+        return stats and stats.get("peak_bytes_in_use")
 
     def profile(self, folder: Path) -> AbstractContextManager:
         return jax.profiler.trace(str(folder))
@@ -193,10 +193,10 @@ RUNTIME = Jax()
 
 
 def _tensorflow() -> ModuleType | None:
-    """TensorFlow, if it can be imported. A machine may have JAX alone, see numpy_stream.py."""
+    """TensorFlow, or None if it cannot be imported. Training on JAX may need no TensorFlow, see numpy_stream.py."""
     try:
         return importlib.import_module("tensorflow")
-    # A broken installation may raise anything. Code that needs TensorFlow imports it and reports the error.
+    # A broken installation raises many types of errors. Code that needs TensorFlow imports it and reports them.
     except Exception:
         return None
 
@@ -206,7 +206,7 @@ def _shape_of(array: Any) -> jax.ShapeDtypeStruct:
 
 
 def _devices(device: str) -> list[jax.Device]:
-    """The devices of a kind. Raises HardwareMismatchError if there is none."""
+    """All devices of a kind. HardwareMismatchError: none is available."""
     try:
         if device == "gpu" and not Path("/dev/nvidiactl").exists():
             raise RuntimeError("no driver")
@@ -216,7 +216,7 @@ def _devices(device: str) -> list[jax.Device]:
 
 
 def _local_device(device: str) -> jax.Device:
-    return next(one for one in _devices(device) if one.process_index == jax.process_index())
+    return next(item for item in _devices(device) if item.process_index == jax.process_index())
 
 
 def _names(devices: Any) -> list[str]:
@@ -231,18 +231,18 @@ def _describe(device: jax.Device) -> dict:
 
 
 def _loops(model: Any) -> bool:
-    """Whether the step has a loop, whose operations XLA would count once."""
+    """Whether the step has a loop. XLA would count its operations only once."""
     return any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model.layers)
 
 
 def _lowered_step(model: Any, batch: Any) -> jax.stages.Lowered:
     """Keras's training step on the batch of all processes, lowered for XLA."""
-    state = tuple([_shape_of(one.value) for one in part] for part in _state(model))
-    whole = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
-    return jax.jit(model.train_step).lower(state, jax.tree.map(_shape_of, whole))
+    state = tuple([_shape_of(variable.value) for variable in group] for group in _state(model))
+    global_batch = jax.tree.map(lambda array: np.concatenate([np.asarray(array)] * jax.process_count()), batch)
+    return jax.jit(model.train_step).lower(state, jax.tree.map(_shape_of, global_batch))
 
 
 def _state(model: Any) -> tuple[list, ...]:
-    """The variables of Keras's train_step on JAX, in its order."""
+    """Variables in the order of Keras's ``train_step`` on JAX."""
     weights = model.trainable_variables, model.non_trainable_variables
     return *weights, model.optimizer.variables, model.metrics_variables

@@ -1,7 +1,7 @@
-"""Cause and remedy of an exception that says that a requested device is unavailable.
+"""Causes and remedies of unavailable devices.
 
-Exceptions are recognized by their texts, because the libraries raise the same classes for many causes. The texts are
-from TensorFlow 2.21 and JAX 0.10, from their sources, their bug reports and machines without accelerators.
+Libraries raise the same class for many causes, so the text of an exception identifies its cause. The texts are from
+the sources and bug reports of TensorFlow 2.21 and JAX 0.10, and from machines without accelerators.
 """
 
 import re
@@ -9,8 +9,8 @@ import re
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.optional_packages import install_command
 
-# Cause → text of the exception. A cause begins with its device, and the first match counts.
-_KNOWN = {
+# Cause → pattern of the exception's text. A cause begins with its device, and the first match counts.
+_PATTERNS = {
     "tpu_build": r"ConfigureDistributedTPU|No OpKernel was registered",
     "tpu_packages": r"ml_dtypes|jaxlib?\b|_ARRAY_API|numpy\.core\.multiarray failed",
     "tpu_permission": r"/dev/(accel|vfio)\S*.*(Permission denied|not permitted|EACCES|EPERM)",
@@ -25,7 +25,7 @@ _KNOWN = {
     r"|Could not find (the )?TPU|TPU \S+ not found|HttpError 404",
     "tpu_unreachable": r"unreachable|failed to connect|Connection refused|No route to host|Host is down|timed out"
     r"|Deadline|UNAVAILABLE|Socket closed",
-    "tpu_absent": r"TPUs not found|topology holds no TPU|no TPU devices|instances of tpu are present",
+    "tpu_absent": r"TPUs not found|topology has no TPU|no TPU devices|instances of tpu are present",
     "gpu_build": r"built without CUDA",
     "gpu_driver": r"no driver",
     "gpu_libraries": r"sees none",
@@ -33,17 +33,17 @@ _KNOWN = {
 }
 
 
-def known_cause(device: str, error: BaseException) -> str | None:
-    """The cause of an exception that is known to mean that a device is unavailable."""
+def find_cause(device: str, error: BaseException) -> str | None:
+    """Identify the cause of an exception. None if it does not mean that the device is unavailable."""
     text = _text(error)
-    matching = (cause for cause, pattern in _KNOWN.items() if re.search(pattern, text, re.IGNORECASE))
+    matching = (cause for cause, pattern in _PATTERNS.items() if re.search(pattern, text, re.IGNORECASE))
     return next((cause for cause in matching if cause.startswith(device)), None)
 
 
 def explain(device: str, error: BaseException) -> HardwareMismatchError:
-    """The error for the user of an exception during the placement on a device, with its cause and remedy."""
-    known, text = known_cause(device, error), _text(error)
-    cause, remedy = _cause(known, text), _remedy(known)
+    """Convert an exception during the placement on a device to an error with cause and remedy."""
+    name, text = find_cause(device, error), _text(error)
+    cause, remedy = _cause(name, text), _remedy(name)
     mismatch = {"device": device, "cause": cause, "remedy": remedy, "error": text}
     return HardwareMismatchError(f"[Train] device: {device} was requested. {cause} {remedy}", mismatch)
 
@@ -53,51 +53,50 @@ def _text(error: BaseException) -> str:
 
 
 @message
-def _cause(known: str | None, text: str) -> str:
+def _cause(name: str | None, text: str) -> str:
     causes = {
         "tpu_build": "This build of TensorFlow has no TPU support.",
-        "tpu_packages": "Packages that TensorFlow and the TPU runtime share do not fit together (ml_dtypes, JAX, "
-        "NumPy).",
-        "tpu_permission": "This user may not open the TPU's device files (/dev/vfio or /dev/accel).",
-        "tpu_metadata": "The metadata server, which tells a TPU's host of its place among the others, does not answer.",
-        "tpu_in_use": "Another process holds the TPU: libtpu lets one process use it at a time.",
-        "tpu_library": "The TPU's library libtpu could not be loaded.",
+        "tpu_packages": "TensorFlow and the TPU runtime need different versions of ml_dtypes, JAX or NumPy.",
+        "tpu_permission": "This user cannot open the TPU's device files (/dev/vfio or /dev/accel).",
+        "tpu_metadata": "The metadata server, which assigns a rank to each TPU host, does not respond.",
+        "tpu_in_use": "Another process uses the TPU. libtpu allows one process at a time.",
+        "tpu_library": "The library libtpu could not be loaded.",
         "tpu_files": "A remote TPU node cannot read this machine's files.",
-        "tpu_unnamed": "No TPU is named, and this machine does not announce one.",
+        "tpu_unnamed": "No TPU is named, and this machine does not announce a TPU.",
         "tpu_client": "TensorFlow can look up a TPU by name only with Google's API client, which is not installed.",
-        "tpu_not_ready": "The TPU is there and not ready yet.",
+        "tpu_not_ready": "The TPU is not ready yet.",
         "tpu_name": "The name of the TPU could not be resolved to an address.",
-        "tpu_unreachable": "The TPU's address does not answer.",
-        "tpu_absent": "The resolver answered, but there is no TPU behind it.",
+        "tpu_unreachable": "The TPU's address does not respond.",
+        "tpu_absent": "The resolver responded, but it lists no TPU.",
         "gpu_build": "This build of TensorFlow has no GPU support.",
-        "gpu_driver": "This machine shows no NVIDIA driver, and so no GPU.",
-        "gpu_jax": "The driver is there, but JAX sees no GPU: its CUDA plugin is missing or could not be loaded.",
-        "gpu_libraries": "The driver is there, but TensorFlow could not load its CUDA libraries or use the card.",
+        "gpu_driver": "This machine has no NVIDIA driver.",
+        "gpu_jax": "The driver is installed, but JAX sees no GPU. Its CUDA plugin is missing or could not be loaded.",
+        "gpu_libraries": "The driver is installed, but TensorFlow could not load its CUDA libraries or use the GPU.",
     }
-    return causes[known] if known else f"It could not be initialized, for an unknown reason: {text}"
+    return causes[name] if name else f"It could not be initialized for an unknown reason: {text}"
 
 
 @message
-def _remedy(known: str | None) -> str:
+def _remedy(name: str | None) -> str:
     another_device = "or choose another device with [Train] device"
     remedies = {
         "tpu_build": f"On a TPU host install TensorFlow's TPU build (tensorflow-tpu) with libtpu, {another_device}.",
-        "tpu_packages": f"Install the versions of this release into a fresh environment: {install_command()}.",
-        "tpu_permission": "Add the user to the group that owns them. In a container, pass the devices on.",
+        "tpu_packages": f"Install the versions of this release into a fresh environment with {install_command()}.",
+        "tpu_permission": "Add the user to the group that owns them. In a container, pass the devices through.",
         "tpu_metadata": "Run on the TPU VM itself, with its metadata server, or set TPU_SKIP_MDS_QUERY=1 and the "
         f"variables of the topology, {another_device}.",
         "tpu_in_use": "Wait for that process or end it, then run again.",
         "tpu_library": f"Install libtpu on the TPU host, {another_device}.",
         "tpu_files": f"Run on the TPU's own host, {another_device}.",
         "tpu_unnamed": f"Set [Train] tpu_address (or TPU_NAME) to a name, grpc://host:port or local, {another_device}.",
-        "tpu_client": "Give [Train] tpu_address as grpc://host:port or local, or install cloud-tpu-client.",
+        "tpu_client": "Set [Train] tpu_address to grpc://host:port or local, or install cloud-tpu-client.",
         "tpu_not_ready": "Wait until its state is READY, then run again.",
-        "tpu_name": "Check [Train] tpu_address, tpu_zone and tpu_project, or give the address as grpc://host:port.",
-        "tpu_unreachable": "Check that the TPU node is running and that this machine may reach [Train] tpu_address.",
+        "tpu_name": "Check [Train] tpu_address, tpu_zone and tpu_project, or set the address as grpc://host:port.",
+        "tpu_unreachable": "Check that the TPU node is running and that this machine can reach [Train] tpu_address.",
         "tpu_absent": f"Run on a TPU host, {another_device}.",
         "gpu_build": f"Install the GPU build with {install_command('gpu')}, {another_device}.",
         "gpu_driver": f"Run on a machine whose nvidia-smi lists a GPU, {another_device}.",
         "gpu_jax": f"Install it with {install_command('jax-gpu')} and check CUDA_VISIBLE_DEVICES, {another_device}.",
         "gpu_libraries": f"Run {install_command('gpu')} and check CUDA_VISIBLE_DEVICES, {another_device}.",
     }
-    return remedies[known] if known else f"See the message, {another_device}."
+    return remedies[name] if name else f"Read the message, {another_device}."

@@ -1,4 +1,4 @@
-"""Placement of a run on devices, and the rules behind ``precision = auto`` and ``jit_compile = auto``."""
+"""Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
 
 import contextlib
 import os
@@ -17,21 +17,21 @@ from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_re
 
 
 def runtime_called(backend: str) -> Runtime:
-    """The runtime of a backend, by Keras's name for it."""
+    """Import the runtime of a backend by its name, "tensorflow" or "jax"."""
     if backend == JAX:
-        from pipeline.hardware import jax as chosen
+        from pipeline.hardware import jax as module
     else:
-        from pipeline.hardware import tensorflow as chosen
-    return chosen.RUNTIME
+        from pipeline.hardware import tensorflow as module
+    return module.RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The devices of a run.
+    """Devices of a run.
 
-    ``effective_device`` is "cpu", "gpu" or "tpu"; ``resolver`` and ``topology`` are plain data of a TPU; ``mismatch``
-    is set if the requested device is unavailable; ``device_reason`` is the reason for this device in words; the type of
-    ``strategy`` depends on the runtime.
+    ``effective_device`` is "cpu", "gpu" or "tpu". ``device_reason`` explains the choice. ``mismatch`` is set if the
+    requested device is unavailable. ``resolver`` and ``topology`` are JSON data of a TPU. The type of ``strategy``
+    depends on the runtime.
     """
 
     runtime: Runtime
@@ -45,16 +45,16 @@ class Placement:
     topology: dict = field(default_factory=dict)
 
     def scope(self) -> AbstractContextManager:
-        """The context that creates the model's variables."""
+        """Context that creates the model's variables."""
         return self.runtime.scope(self.strategy)
 
     def evaluating(self) -> AbstractContextManager:
-        """The context that evaluates the model."""
+        """Context that evaluates the model."""
         return self.runtime.evaluating(self.strategy)
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Raise errors of a TPU in use, such as files that its host cannot read, as HardwareMismatchError."""
+        """Context that converts errors of a TPU to a HardwareMismatchError, for example unreadable files."""
         try:
             yield
         except self.runtime.device_error as error:
@@ -64,11 +64,11 @@ class Placement:
 
 
 def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
-    """The placement on the requested device. "auto" is the first available one of TPU, GPU and CPU.
+    """Place a run on the requested device. "auto" selects the first available of TPU, GPU and CPU.
 
     Raises:
-        HardwareMismatchError: the device is unavailable, and ``on_mismatch`` is not "fallback".
-        SettingsError: the settings do not fit the device.
+        HardwareMismatchError: The device is unavailable, and ``on_mismatch`` is not "fallback".
+        SettingsError: The settings do not fit the device.
     """
     runtime = runtime or runtime_called(choose_backend(settings))
     if settings.deterministic == "true":
@@ -79,25 +79,25 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
         refuse_replicas(settings.replicas, device)
     mismatch = None
     try:
-        found = runtime.place_on(device, settings)
+        fields = runtime.place_on(device, settings)
     except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
             raise
-        mismatch, unavailable, found = error.mismatch, device, None
+        mismatch, unavailable, fields = error.mismatch, device, None
         if unavailable == "tpu" and runtime.num_gpus():
-            # JAX counts GPUs that it may be unable to use.
+            # JAX also counts GPUs that it cannot use.
             with contextlib.suppress(HardwareMismatchError):
-                device, found = "gpu", runtime.place_on("gpu", settings)
-        if found is None:
-            device, found = "cpu", runtime.place_on("cpu", settings)
+                device, fields = "gpu", runtime.place_on("gpu", settings)
+        if fields is None:
+            device, fields = "cpu", runtime.place_on("cpu", settings)
         reason = _fallback(reason, unavailable, device)
-    about = {"runtime": runtime, "requested_device": requested, "effective_device": device}
-    return Placement(device_reason=reason, mismatch=mismatch, **about, **found)
+    fields |= {"runtime": runtime, "requested_device": requested, "effective_device": device}
+    return Placement(device_reason=reason, mismatch=mismatch, **fields)
 
 
 def first_present(runtime: Runtime) -> tuple[str, str]:
-    """The first available one of "tpu", "gpu" and "cpu", and the reason in words."""
-    # A resolver of TensorFlow would only wait for a metadata server without these. JAX does not take a remote TPU.
+    """First available device of "tpu", "gpu" and "cpu", and the reason for the choice."""
+    # Without name and chips, TensorFlow's resolver would wait for a metadata server. JAX does not support remote TPUs.
     name = os.environ.get("TPU_NAME") if runtime.backend == TENSORFLOW else None
     chips = machine.tpu_chips()
     num_gpus = 0 if name or chips else runtime.num_gpus()
@@ -106,9 +106,9 @@ def first_present(runtime: Runtime) -> tuple[str, str]:
 
 
 def choose_precision(requested: str, placement: Placement) -> str:
-    """Either "float32", "tf32" or "bfloat16". "auto" takes bfloat16 if the hardware computes in it.
+    """Choose "float32", "tf32" or "bfloat16". "auto" selects bfloat16 if the hardware computes in it.
 
-    "tf32" is float32 on hardware without it.
+    "tf32" becomes "float32" on hardware without TF32.
     """
     if requested == TF32:
         return TF32 if placement.effective_device == "gpu" else "float32"
@@ -118,13 +118,13 @@ def choose_precision(requested: str, placement: Placement) -> str:
 
 
 def choose_jit_compile(requested: str, placement: Placement) -> bool:
-    """Whether to compile with XLA. "auto" compiles if that is faster. SettingsError: "false" with JAX."""
+    """Decide whether to compile with XLA. "auto" compiles if that is faster. SettingsError: "false" with JAX."""
     is_jax = placement.runtime.backend == JAX
     if requested == "auto":
-        # On a CPU, XLA made the baseline CNN of TensorFlow four times slower.
+        # On a CPU with TensorFlow, XLA made the baseline CNN four times slower.
         return is_jax or placement.effective_device != "cpu"
     if requested == "false" and is_jax:
-        refuse("Train", "jit_compile", "auto or true (JAX compiles whatever it trains)", requested)
+        refuse("Train", "jit_compile", "auto or true, because JAX always compiles", requested)
     return requested == "true"
 
 
@@ -134,8 +134,8 @@ def _requested(device: str) -> str:
 
 
 @message
-def _fallback(reason: str, unavailable: str, instead: str) -> str:
-    return f"{reason}; {unavailable} is unavailable, {instead} instead"
+def _fallback(reason: str, unavailable: str, device: str) -> str:
+    return f"{reason}, but {unavailable} is unavailable. Using {device}"
 
 
 @message
@@ -143,7 +143,7 @@ def _reason(tpu_name: str | None, chips: list[str], num_gpus: int, backend: str)
     if tpu_name:
         return f"auto: TPU_NAME is {tpu_name}"
     if chips:
-        return f"auto: on the PCI bus {len(chips)} × {chips[0]}"
+        return f"auto: {len(chips)} × {chips[0]} on the PCI bus"
     gpus = f"{num_gpus} GPU" if num_gpus else "no GPU"
     listed_by = "TensorFlow" if backend == TENSORFLOW else "the driver"
     return f"auto: TPU_NAME is not set, no TPU on the PCI bus, {gpus} listed by {listed_by}"

@@ -1,6 +1,6 @@
-"""The speed of a device in the main operations of models.
+"""Benchmark of a device in the main operations of models.
 
-Names of devices may be wrong. An accelerator that is exactly as fast as its host's CPU may be that CPU.
+Device names may be wrong. An accelerator that is exactly as fast as its host's CPU may be that CPU.
 """
 
 import time
@@ -9,51 +9,50 @@ from statistics import geometric_mean
 
 from pipeline.hardware.runtime import TF32, Runtime
 
-# Rounds per operation, and seconds per round. A comparison of two devices takes more, so that other work on the machine
-# affects both.
-_ROUNDS, _ROUNDS_BESIDE_HOST, _SECONDS = 4, 8, 0.04
-# Side of the matrices: 2 GFLOP on a CPU and 137 on an accelerator.
+# Rounds per operation and seconds per round. More rounds average the load of the machine in a comparison of devices.
+_ROUNDS, _ROUNDS_WITH_HOST, _SECONDS = 4, 8, 0.04
+# Side of the matrices, for 2 GFLOP on a CPU and 137 GFLOP on an accelerator.
 _SIDE, _SIDE_ON_ACCELERATOR = 1_024, 4_096
 #: The timed operations.
 OPERATIONS = ("matmul", "convolution")
-#: The convolution: images of size × size, kernels of kernel × kernel.
+#: Shape of the convolution, with images of SIZE × SIZE and kernels of KERNEL × KERNEL.
 IMAGES, SIZE, CHANNELS_IN, CHANNELS_OUT, KERNEL = 64, 32, 32, 64, 3
 _CONVOLUTION_FLOP = 2 * IMAGES * SIZE**2 * KERNEL**2 * CHANNELS_IN * CHANNELS_OUT
 
 
 def measure(runtime: Runtime, device: str, precision: str) -> dict[str, float | int | str]:
-    """Floating-point operations per second of a matrix product and a convolution on "cpu", "gpu" or "tpu".
+    """Measure a matrix product and a convolution on "cpu", "gpu" or "tpu", in floating-point operations per second.
 
-    The host of an accelerator is timed too, as ``host_…``. ``…_times_host`` is the speed relative to the host: the
-    geometric mean over interleaved rounds, so that other work on the machine affects both.
+    Fields ``host_…`` are of an accelerator's host. ``…_times_host`` is the speed relative to the host. It is a
+    geometric mean over interleaved rounds, so that the load of the machine affects both devices.
     """
     side = _SIDE if device == "cpu" else _SIDE_ON_ACCELERATOR
     flop = {"matmul": 2 * side**3, "convolution": _CONVOLUTION_FLOP}
     devices = {"": device} if device == "cpu" else {"": device, "host_": "cpu"}
     dtype = "float32" if precision == TF32 else precision
-    computations = {prefix: runtime.computations(where, side, dtype) for prefix, where in devices.items()}
-    for of_device in computations.values():
-        for compute in of_device.values():
-            # Compiles.
+    computations = {prefix: runtime.computations(name, side, dtype) for prefix, name in devices.items()}
+    for operations in computations.values():
+        for compute in operations.values():
+            # The first call compiles.
             compute()
     seconds = {(prefix, name): [] for prefix in devices for name in OPERATIONS}
-    for turn in range(_ROUNDS if device == "cpu" else _ROUNDS_BESIDE_HOST):
+    for number in range(_ROUNDS if device == "cpu" else _ROUNDS_WITH_HOST):
         for name in OPERATIONS:
-            # Each device is first equally often, so that a changing load favors neither.
-            for prefix in list(devices)[:: -1 if turn % 2 else 1]:
+            # The order alternates, so that a changing load favors no device.
+            for prefix in list(devices)[:: -1 if number % 2 else 1]:
                 seconds[prefix, name].append(_seconds(computations[prefix][name]))
     measured: dict[str, float | int | str] = {"precision": precision}
-    for (prefix, name), turns in seconds.items():
-        measured[f"{prefix}{name}_flops_per_second"] = round(flop[name] / min(turns))
+    for (prefix, name), rounds in seconds.items():
+        measured[f"{prefix}{name}_flops_per_second"] = round(flop[name] / min(rounds))
     if device != "cpu":
         for name in OPERATIONS:
             pairs = zip(seconds["host_", name], seconds["", name], strict=True)
-            measured[f"{name}_times_host"] = round(geometric_mean(host / own for host, own in pairs), 3)
+            measured[f"{name}_times_host"] = round(geometric_mean(host / accelerator for host, accelerator in pairs), 3)
     return measured
 
 
 def _seconds(compute: Callable[[], object]) -> float:
-    """The fastest of a few calls, because other work only adds time."""
+    """Seconds of the fastest of several calls, because other load only adds time."""
     fastest, until = float("inf"), time.perf_counter() + _SECONDS
     while (started := time.perf_counter()) < until:
         compute()

@@ -1,8 +1,8 @@
-"""The receipt: evidence of the hardware that a run used, as plain JSON data.
+"""Hardware receipt: evidence of the hardware that a run used, as JSON data.
 
-``device_verified`` requires that each replica's variable and computation was seen on its own device of the effective
-kind, and that an accelerator is not exactly as fast as its host's CPU. ``placement["observed"]`` names the observed
-computation: "train_function" of the run, or "probe". ``processes``: the devices of each of several processes.
+``device_verified`` requires an observed device of the effective kind for each replica's variable and computation. An
+accelerator must also differ in speed from its host's CPU. ``placement["observed"]`` is the observed computation, the
+"train_function" of the run or the "probe". ``processes`` lists the devices of each process in a group.
 """
 
 import logging
@@ -22,8 +22,8 @@ from pipeline.hardware.placement import Placement, choose_precision, place
 from pipeline.optional_packages import installed_version
 from pipeline.settings.training import TrainSettings
 
-# Only a ratio near 1 shows that the host replaced an accelerator: a real one may even be slower, such as a T4 beside 64
-# cores. In 60 probes of a host against itself, on 2 cores with a load of 3 to 10, the mean ratio was 0.80 to 1.24.
+# Only a ratio near 1 is suspicious, because an accelerator may be slower than its host, such as a T4 with 64 cores. In
+# 60 probes of a host against itself (2 cores, load 3 to 10), the mean ratio was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
 _REQUESTED = ("backend", "device", "precision", "jit_compile", "replicas", "on_mismatch")
 _REQUESTED += ("tpu_address", "tpu_zone", "tpu_project")
@@ -33,9 +33,9 @@ Receipt = dict[str, Any]
 
 
 def write_receipt(settings: TrainSettings, placement: Placement, precision: str) -> Receipt:
-    """Observe the placement and time the device in the run's precision.
+    """Observe the placement and benchmark the device in the run's precision.
 
-    Takes half a second on a CPU. With an accelerator, the host is timed too, with a trillion operations.
+    This takes half a second on a CPU. With an accelerator, it also benchmarks the host, with a trillion operations.
     """
     effective, runtime = placement.effective_device, placement.runtime
     runtime.set_matmul_precision(precision)
@@ -66,10 +66,10 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
 
 
 def examine(settings: TrainSettings) -> dict[str, Any]:
-    """Place a run and write its receipt, without training. Meant for a child process.
+    """Place a run and write its receipt without training. Call this in a child process.
 
     Raises:
-        HardwareMismatchError: the device is unavailable, and ``on_mismatch`` is not ``fallback``.
+        HardwareMismatchError: The device is unavailable, and ``on_mismatch`` is not "fallback".
     """
     placement = place(settings)
     precision = choose_precision(settings.precision, placement)
@@ -77,37 +77,37 @@ def examine(settings: TrainSettings) -> dict[str, Any]:
 
 
 def require_device(settings: TrainSettings) -> None:
-    """Raise HardwareMismatchError if the device of the settings is unavailable. Meant for a child process."""
+    """Raise a HardwareMismatchError if the requested device is unavailable. Call this in a child process."""
     place(settings)
 
 
 @message
 def verdict(receipt: Mapping) -> str:
-    """Whether the device is verified, in words, with the failed checks."""
-    return "verified" if receipt["device_verified"] else f"NOT verified: {'; '.join(receipt['doubts'])}"
+    """State whether the device is verified, with the failed checks."""
+    return "verified" if receipt["device_verified"] else f"NOT verified ({', '.join(receipt['failed_checks'])})"
 
 
 def with_processes(receipt: Receipt, gather: Callable[[dict], list[dict]]) -> Receipt:
-    """The receipt of a training by several processes. It is verified if each process verified its device."""
-    about = {name: receipt[name] for name in ("device_name", "failed_checks")}
-    about |= {"hostname": socket.gethostname(), "devices": receipt["logical_devices"]}
-    return _checked({**receipt, "processes": gather(about)})
+    """Add the devices of all processes of a group. The result is verified if each process verified its device."""
+    process = {name: receipt[name] for name in ("device_name", "failed_checks")}
+    process |= {"hostname": socket.gethostname(), "devices": receipt["logical_devices"]}
+    return _checked({**receipt, "processes": gather(process)})
 
 
 def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
-    """The receipt with the devices on which the run's own train function was seen; none leaves it with the probe's."""
+    """Replace the probe's devices by those of the run's train function. Without the latter, nothing changes."""
     if not train_devices:
         return receipt
-    seen = {**receipt["placement"], "computation_devices": list(train_devices), "observed": "train_function"}
-    confirmed = _checked({**receipt, "placement": seen})
+    observed = {**receipt["placement"], "computation_devices": list(train_devices), "observed": "train_function"}
+    confirmed = _checked({**receipt, "placement": observed})
     if confirmed["failed_checks"] and receipt["device_verified"]:
-        failed_checks = "; ".join(confirmed["failed_checks"])
-        _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", failed_checks)
+        failed_checks = ", ".join(confirmed["failed_checks"])
+        _logger.warning("NOT verified. The train function ran on other devices than the probe: %s", failed_checks)
     return confirmed
 
 
 def _checked(receipt: Receipt) -> Receipt:
-    """The receipt with the failed checks of its evidence."""
+    """Add the failed checks to the receipt."""
     failed_checks = find_failed_checks(
         *(receipt[name] for name in ("effective_device", "num_replicas", "placement", "probe"))
     )
@@ -116,15 +116,15 @@ def _checked(receipt: Receipt) -> Receipt:
     return {**receipt, "device_verified": not failed_checks, "failed_checks": failed_checks}
 
 
-def find_failed_checks(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:
-    """Failed checks of the effective device. None: it is verified."""
+def find_failed_checks(effective: str, num_replicas: int, placement: Mapping, speeds: Mapping) -> list[str]:
+    """Failed checks of the effective device. Empty if it is verified."""
     failed_checks = []
-    for what in ("variable_devices", "computation_devices"):
-        kinds = {_kind(device) for device in seen[what]}
+    for name in ("variable_devices", "computation_devices"):
+        kinds = {_kind(device) for device in placement[name]}
         if kinds != {effective}:
-            failed_checks.append(_wrong_devices(what, effective, ", ".join(sorted(kinds))))
-        elif len(set(seen[what])) != num_replicas:
-            failed_checks.append(_wrong_devices(what, f"{num_replicas} devices", len(set(seen[what]))))
+            failed_checks.append(_wrong_devices(name, effective, ", ".join(sorted(kinds))))
+        elif len(set(placement[name])) != num_replicas:
+            failed_checks.append(_wrong_devices(name, f"{num_replicas} devices", len(set(placement[name]))))
     if effective != "cpu":
         ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in probe.OPERATIONS)
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
@@ -133,16 +133,16 @@ def find_failed_checks(effective: str, num_replicas: int, seen: Mapping, speeds:
 
 
 def _kind(device: str) -> str:
-    """Kind in a device's name: "/job:localhost/replica:0/task:0/device:GPU:0" and "gpu:0" are both "gpu"."""
-    found = re.search(r"(\w+):\d+$", device)
-    return found[1].lower() if found else "none"
+    """Kind in a device name. "/job:localhost/replica:0/task:0/device:GPU:0" and "gpu:0" are both "gpu"."""
+    match = re.search(r"(\w+):\d+$", device)
+    return match[1].lower() if match else "none"
 
 
 @message
-def _wrong_devices(what: str, expected: str, seen: str | int) -> str:
-    return f"{what}: expected {expected}, seen {seen}"
+def _wrong_devices(name: str, expected: str, observed: str | int) -> str:
+    return f"{name}: expected {expected}, seen {observed}"
 
 
 @message
 def _as_fast_as_host(effective: str, ratio: float) -> str:
-    return f"probe: {effective} computes {ratio:.2f} times as fast as its host's CPU: it may be that CPU"
+    return f"probe: {effective} computes {ratio:.2f} times as fast as its host's CPU and may be that CPU"

@@ -1,4 +1,4 @@
-"""TensorFlow's runtime, with a tf.distribute strategy per device.
+"""TensorFlow runtime, with a ``tf.distribute`` strategy per device.
 
 ``replicas`` splits the CPU into logical devices under MirroredStrategy, so that any machine can train replicas.
 """
@@ -15,23 +15,23 @@ from typing import Any
 
 import tensorflow as tf
 
-# The only way to list the operations of an eagerly called function. TensorFlow's tests use it.
+# No public function lists the operations of an eager call. TensorFlow's tests use this module.
 from tensorflow.python.eager import context
 
 from pipeline import machine
 from pipeline.errors import SettingsError
-from pipeline.hardware.mismatch import explain, known_cause
+from pipeline.hardware.mismatch import explain, find_cause
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
 from pipeline.hardware.runtime import TF32, Runtime
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu
 
-# TensorFlow waits forever for an address that does not answer.
+# TensorFlow itself has no timeout for an address that does not respond.
 CONNECT_TIMEOUT_SECONDS = 10
 _TPU_PORT = 8470
-# Parts of the names of the model's main operations, in every library.
+# Parts of the names of a model's main operations, in every library.
 _COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun", "TPUExecute")
-# oneDNN multiplies bfloat16 natively with one of these.
+# oneDNN multiplies bfloat16 natively on a CPU with one of these flags.
 _BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = (8, 0)
 
@@ -49,8 +49,8 @@ class TensorFlow(Runtime):
         tf.config.experimental.enable_op_determinism()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        found = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}[device](settings)
-        return {**found, "num_replicas": found["strategy"].num_replicas_in_sync}
+        fields = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}[device](settings)
+        return {**fields, "num_replicas": fields["strategy"].num_replicas_in_sync}
 
     def scope(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
         return strategy.scope()
@@ -67,13 +67,13 @@ class TensorFlow(Runtime):
         def traced() -> tf.Tensor:
             return strategy.run(compute)
 
-        # The devices of the results are less reliable. Those of a second logical CPU are returned on the first. But a
-        # TPU runs one compiled program, for which TensorFlow lists no operations.
-        with _listing() as ran:
+        # Devices of the results are less reliable, because a second logical CPU returns them on the first. A TPU needs
+        # them, because TensorFlow lists no operations of its compiled program.
+        with _recorded_devices() as devices:
             results = strategy.experimental_local_results(traced())
         return {
             "variable_devices": [variable.device for variable in strategy.experimental_local_results(kernel)],
-            "computation_devices": ran or [result.device for result in results],
+            "computation_devices": devices or [result.device for result in results],
         }
 
     def observe_training(self, model: Any) -> Callable[[], list[str]]:
@@ -82,11 +82,11 @@ class TensorFlow(Runtime):
         train_function = model.train_function
 
         def observed(iterator: object) -> object:
-            # Keras looks up the function at each call.
+            # Keras looks up the function at each call, so only the first call is observed.
             model.train_function = train_function
-            with _listing() as ran:
+            with _recorded_devices() as recorded:
                 outputs = train_function(iterator)
-            devices.extend(ran)
+            devices.extend(recorded)
             return outputs
 
         model.train_function = observed
@@ -131,13 +131,13 @@ class TensorFlow(Runtime):
     def step_flops(self, model: Any, batch: Any) -> float | None:
         if model.distribute_strategy.num_replicas_in_sync > 1:
             return None
-        spec = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
+        spec = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), batch)
         graph = tf.function(model.train_step).get_concrete_function(spec).graph
-        # A loop would be counted once.
+        # TensorFlow would count the operations of a loop only once.
         if any("While" in operation.type for operation in graph.get_operations()):
             return None
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-        # It warns about TensorFlow 1, and there is no other count.
+        # TensorFlow has no newer function to count operations, and this one logs a deprecation warning.
         level = tf.get_logger().level
         tf.get_logger().setLevel("ERROR")
         try:
@@ -155,7 +155,7 @@ class TensorFlow(Runtime):
             "physical_devices": [_describe(device) for device in tf.config.list_physical_devices()],
             "versions": {
                 "tensorflow": tf.__version__,
-                # The version of XLA and oneDNN inside TensorFlow.
+                # The commit implies the versions of XLA and oneDNN.
                 "tensorflow_commit": tf.version.GIT_VERSION,
                 "built_for_cuda": build.get("cuda_version"),
                 "built_for_cudnn": build.get("cudnn_version"),
@@ -172,12 +172,12 @@ class TensorFlow(Runtime):
 
     def computes_in_bfloat16(self, device: str) -> bool:
         if device == "cpu":
-            # Without oneDNN bfloat16 is slower than float32.
+            # Without oneDNN, bfloat16 is slower than float32.
             has_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
             return has_onednn and bool(_BFLOAT16_CPU_FLAGS & machine.cpu_flags())
         if device == "gpu":
             details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-            return all(one.get("compute_capability", (0, 0)) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for one in details)
+            return all(gpu.get("compute_capability", (0, 0)) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for gpu in details)
         return True
 
     def reset_peak_memory(self) -> None:
@@ -195,8 +195,8 @@ RUNTIME = TensorFlow()
 
 
 @contextlib.contextmanager
-def _listing() -> Iterator[list[str]]:
-    """Devices of the main operations that functions called in the block ran, after all rewriting."""
+def _recorded_devices() -> Iterator[list[str]]:
+    """Context that records the devices of the main operations, after TensorFlow's graph rewriting."""
     devices: list[str] = []
     context.enable_run_metadata()
     try:
@@ -208,7 +208,7 @@ def _listing() -> Iterator[list[str]]:
 
 
 def _computes(node: Any) -> bool:
-    # A function compiled by XLA is one operation.
+    # A function that XLA compiles is a single operation.
     return any(kind in node.op for kind in _COMPUTING) or node.attr["_XlaMustCompile"].b
 
 
@@ -222,12 +222,12 @@ def _describe(device: tf.config.PhysicalDevice) -> dict:
 
 
 @contextlib.contextmanager
-def _asking(device: str) -> Iterator[None]:
-    """Raise errors of an unavailable device as HardwareMismatchError. Use it around calls of the library alone."""
+def _device_errors(device: str) -> Iterator[None]:
+    """Context that converts errors of an unavailable device to a HardwareMismatchError."""
     try:
         yield
     except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
-        if known_cause(device, error) is None and not isinstance(error, tf.errors.OpError):
+        if find_cause(device, error) is None and not isinstance(error, tf.errors.OpError):
             raise
         raise explain(device, error) from error
 
@@ -239,18 +239,18 @@ def _on_cpu(settings: TrainSettings) -> dict:
         try:
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
         except RuntimeError:
-            # TensorFlow has computed already. The layout lasts for the process.
+            # The number of devices is fixed after the first computation of a process.
             if len(tf.config.list_logical_devices("CPU")) < replicas:
-                refuse("Train", "replicas", "the number this process began with; run again", replicas)
+                refuse("Train", "replicas", "the initial number of this process", replicas)
         return {"strategy": tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])}
     if not tf.config.list_logical_devices("GPU"):
-        # TensorFlow's default. Another strategy would copy every batch once more.
+        # Another strategy than the default would copy every batch once more.
         return {"strategy": tf.distribute.get_strategy()}
     return {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0")}
 
 
 def _on_gpu(settings: TrainSettings) -> dict:
-    with _asking("gpu"):
+    with _device_errors("gpu"):
         gpus = tf.config.list_logical_devices("GPU")
         if not gpus and not tf.test.is_built_with_cuda():
             raise RuntimeError("TensorFlow is built without CUDA")
@@ -263,26 +263,26 @@ def _on_gpu(settings: TrainSettings) -> dict:
 
 def _on_tpu(settings: TrainSettings) -> dict:
     address = _tpu_address(settings)
-    with _asking("tpu"):
+    with _device_errors("tpu"):
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             address, zone=settings.tpu_zone or None, project=settings.tpu_project or None
         )
         master = resolver.master()
     if settings.tpu_address != "local":
-        parts = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
-        host, port = parts.hostname, parts.port or _TPU_PORT
-        with _asking("tpu"):
+        url = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
+        host, port = url.hostname, url.port or _TPU_PORT
+        with _device_errors("tpu"):
             if host:
                 try:
                     socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
                 except OSError as error:
                     raise ConnectionError(f"{master} is unreachable ({error})") from error
             tf.config.experimental_connect_to_cluster(resolver)
-    with _asking("tpu"):
+    with _device_errors("tpu"):
         topology = tf.tpu.experimental.initialize_tpu_system(resolver)
         if not tf.config.list_logical_devices("TPU"):
-            # A resolver for "local" answers on any machine.
-            raise RuntimeError("the topology holds no TPU")
+            # A resolver for "local" responds on any machine.
+            raise RuntimeError("the topology has no TPU")
         strategy = tf.distribute.TPUStrategy(resolver)
     cluster = resolver.cluster_spec()
     return {
@@ -297,10 +297,10 @@ def _on_tpu(settings: TrainSettings) -> dict:
 
 
 def _tpu_address(settings: TrainSettings) -> str | None:
-    """``tpu_address``, TPU_NAME, or "local" on a host with TPUs."""
+    """Value of ``tpu_address``, of TPU_NAME, or "local" on a host with TPUs."""
     if settings.tpu_address:
         return settings.tpu_address
     name = os.environ.get("TPU_NAME")
     if name and not names_tpu(name):
-        raise SettingsError(f"environment variable TPU_NAME: expected {TPU_ADDRESS}, got {name!r}.")
+        raise SettingsError(f"Environment variable TPU_NAME: expected {TPU_ADDRESS}, got {name!r}.")
     return name or ("local" if machine.tpu_chips() else None)

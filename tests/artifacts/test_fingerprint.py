@@ -211,7 +211,7 @@ NAMES_AND_PATTERNS = {
     "built without CUDA",
     "TensorFlow is built without CUDA",
     "TensorFlow sees none",
-    "the topology holds no TPU",
+    "the topology has no TPU",
     " is unreachable (",
     "unexpected end of data",
     "no regular file",

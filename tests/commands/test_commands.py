@@ -439,7 +439,7 @@ def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path
     assert "tfds_data_dir" in lines["dataset"]
     assert "flink_job_server_jar" in lines["runner"]
     assert "make engine ENGINE=flink" in lines["runner"]
-    assert "The TPU's address does not answer." in lines["device"]
+    assert "The TPU's address does not respond." in lines["device"]
 
 
 def test_a_package_of_a_wrong_version_is_named(monkeypatch):

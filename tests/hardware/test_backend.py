@@ -76,7 +76,7 @@ def test_that_there_is_no_driver_is_said_without_asking_a_library(monkeypatch, c
     with pytest.raises(SystemExit) as ended:
         train.require_device(TrainSettings(device="gpu"))
     assert ended.value.code == HardwareMismatchError.exit_code
-    assert "This machine shows no NVIDIA driver, and so no GPU." in caplog.text
+    assert "This machine has no NVIDIA driver." in caplog.text
 
 
 def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):

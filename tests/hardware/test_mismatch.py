@@ -41,16 +41,16 @@ FAILURES = [
         "no TPU support",
         "tensorflow-tpu",
     ),
-    ("tpu", ("NotFoundError", "TPUs not found in the cluster."), "no TPU behind it", "TPU host"),
-    ("tpu", RuntimeError("the topology holds no TPU"), "no TPU behind it", "TPU host"),
+    ("tpu", ("NotFoundError", "TPUs not found in the cluster."), "it lists no TPU", "TPU host"),
+    ("tpu", RuntimeError("the topology has no TPU"), "it lists no TPU", "TPU host"),
     ("tpu", ImportError("libtpu.so: cannot open shared object file"), "libtpu could not be loaded", "Install libtpu"),
     ("tpu", RuntimeError("The TPU is already in use by process with pid 4711. Not attempting to load libtpu.so"),
-     "Another process holds the TPU", "end it"),
-    ("tpu", AttributeError("module 'ml_dtypes' has no attribute 'float4'"), "do not fit together", "fresh environment"),
-    ("tpu", ImportError("jaxlib is version 0.4.1, but this version of jax requires 0.7"), "do not fit", "make clean"),
-    ("tpu", ("UnavailableError", "failed to connect to all addresses"), "does not answer", "running"),
-    ("tpu", ("DeadlineExceededError", "Deadline Exceeded"), "does not answer", "running"),
-    ("tpu", ConnectionError("grpc://10.0.0.2:8470 is unreachable (timed out)"), "does not answer", "running"),
+     "Another process uses the TPU", "end it"),
+    ("tpu", AttributeError("module 'ml_dtypes' has no attribute 'float4'"), "different versions", "fresh environment"),
+    ("tpu", ImportError("jaxlib is version 0.4.1, but this version of jax requires 0.7"), "different", "make clean"),
+    ("tpu", ("UnavailableError", "failed to connect to all addresses"), "does not respond", "running"),
+    ("tpu", ("DeadlineExceededError", "Deadline Exceeded"), "does not respond", "running"),
+    ("tpu", ConnectionError("grpc://10.0.0.2:8470 is unreachable (timed out)"), "does not respond", "running"),
     ("tpu", OSError("<urlopen error [Errno -2] Name or service not known>"), "could not be resolved", "tpu_zone"),
     ("tpu", ("UnimplementedError", "File system scheme '[local]' not implemented (file: '/a/b')"),
      "cannot read this machine's files", "own host"),
@@ -59,13 +59,13 @@ FAILURES = [
      "by name", "grpc://host:port"),
     ("tpu", ValueError("No TPUs with the specified names exist."), "could not be resolved", "tpu_zone"),
     ("tpu", RuntimeError("Unable to initialize backend 'tpu': open(/dev/vfio/0): Permission denied"),
-     "may not open", "group that owns them"),
+     "cannot open", "group that owns them"),
     ("tpu", RuntimeError("Failed to get TPU metadata (tpu-env) from instance metadata for variable TPU_TOPOLOGY"),
      "metadata server", "TPU VM"),
     ("tpu", RuntimeError("Unable to initialize backend 'tpu': INTERNAL: Failed to get global TPU topology: libtpu "
                          "version 0.0.7 is too old"), "libtpu", "libtpu"),
     ("tpu", RuntimeError("Unknown backend: 'tpu' requested, but no platforms that are instances of tpu are present."),
-     "no TPU behind it", "TPU host"),
+     "it lists no TPU", "TPU host"),
     ("gpu", RuntimeError("Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present."),
      "JAX sees no GPU", "EXTRA=jax-gpu"),
     ("gpu", RuntimeError("TensorFlow is built without CUDA"), "no GPU support", "make setup EXTRA=gpu"),
@@ -148,7 +148,7 @@ def test_what_tensorflows_operations_raise_on_the_way_to_a_tpu_counts_even_if_it
 @pytest.mark.parametrize("on_mismatch", ["fail", "fallback", "skip"])
 def test_a_mistyped_address_in_the_environment_is_a_settings_error(monkeypatch, on_mismatch):
     monkeypatch.setenv("TPU_NAME", "grpc://localhost:84700")
-    with pytest.raises(SettingsError, match=r"environment variable TPU_NAME: expected .*grpc://host:port"):
+    with pytest.raises(SettingsError, match=r"Environment variable TPU_NAME: expected .*grpc://host:port"):
         place(TrainSettings(device="tpu", on_mismatch=on_mismatch))
 
 
@@ -160,12 +160,12 @@ def test_an_initialization_that_succeeds_with_zero_tpus_is_refused(monkeypatch):
     monkeypatch.setattr(
         tf.tpu.experimental, "initialize_tpu_system", lambda _: SimpleNamespace(mesh_shape=[1, 1, 1, 0])
     )
-    with pytest.raises(HardwareMismatchError, match="there is no TPU behind it"):
+    with pytest.raises(HardwareMismatchError, match="it lists no TPU"):
         place(TrainSettings(device="tpu", tpu_address="local"))
 
 
 def test_an_address_that_does_not_answer_is_refused_before_tensorflow_waits_for_it():
-    with pytest.raises(HardwareMismatchError, match="does not answer"):
+    with pytest.raises(HardwareMismatchError, match="does not respond"):
         place(TrainSettings(device="tpu", tpu_address="grpc://127.0.0.1:9"))
 
 
@@ -179,7 +179,7 @@ def test_an_address_that_cannot_be_asked_counts_as_unreachable(monkeypatch, erro
 
     monkeypatch.setattr(tensorflow.socket, "create_connection", fail)
     address = {"device": "tpu", "tpu_address": "grpc://tpu.example:8470"}
-    with pytest.raises(HardwareMismatchError, match="does not answer"):
+    with pytest.raises(HardwareMismatchError, match="does not respond"):
         place(TrainSettings(**address))
     assert place(TrainSettings(**address, on_mismatch="fallback")).effective_device == "cpu"
 
@@ -222,7 +222,7 @@ def test_a_fallback_says_what_it_is(monkeypatch, device):
     assert (placed.requested_device, placed.effective_device) == (device, "cpu")
     assert placed.mismatch["device"] == device
     assert placed.mismatch["cause"]
-    assert placed.device_reason == f"[Train] device = {device}; {device} is unavailable, cpu instead"
+    assert placed.device_reason == f"[Train] device = {device}, but {device} is unavailable. Using cpu"
 
 
 def test_a_fallback_from_a_tpu_goes_on_to_the_cpu_where_the_driver_lists_a_gpu_that_jax_cannot_use(monkeypatch):
@@ -237,7 +237,7 @@ def test_a_fallback_from_a_tpu_goes_on_to_the_cpu_where_the_driver_lists_a_gpu_t
     monkeypatch.setattr(Jax, "place_on", place_on)
     placed = place(TrainSettings(device="tpu", backend="jax", on_mismatch="fallback"), Jax())
     assert (placed.effective_device, placed.mismatch["device"]) == ("cpu", "tpu")
-    assert placed.device_reason.endswith("; tpu is unavailable, cpu instead")
+    assert placed.device_reason.endswith(", but tpu is unavailable. Using cpu")
 
 
 @pytest.mark.usefixtures("no_accelerator")
@@ -266,4 +266,4 @@ def test_the_check_in_a_process_of_its_own_raises_its_error_here():
     job = {"settings": TrainSettings(device="gpu")}
     with pytest.raises(HardwareMismatchError) as raised:
         in_child("pipeline.hardware.receipt:require_device", job, in_new_process=True)
-    assert str(raised.value).startswith("[Train] device: gpu was requested. This machine shows no NVIDIA driver")
+    assert str(raised.value).startswith("[Train] device: gpu was requested. This machine has no NVIDIA driver")

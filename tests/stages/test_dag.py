@@ -300,7 +300,7 @@ def test_a_missing_driver_fails_at_once_and_before_any_data_is_prepared(tmp_path
     monkeypatch.setattr("tasks.train._look_for_device", lambda *_: pytest.fail("a process is started"))
     done = luigi.here("tasks", "Report", *FAST, "--Train-device", "gpu")
     assert done.returncode == 7, done.stderr
-    assert "This machine shows no NVIDIA driver, and so no GPU." in done.stderr
+    assert "This machine has no NVIDIA driver." in done.stderr
     assert not list(luigi.root.glob("*/*"))
 
 
@@ -322,7 +322,7 @@ def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "fallback", *TINY)
     assert done.returncode == 0, done.stderr
-    assert "WARNING Falling back to cpu. The TPU's address does not answer." in done.stderr
+    assert "WARNING Falling back to cpu. The TPU's address does not respond." in done.stderr
     assert "tpu → cpu" in done.stdout
     report = {name: (other.root / "report" / name).read_text() for name in ("report.html", "report.md")}
     assert all("fallback" in text.lower() for text in report.values())

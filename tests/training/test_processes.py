@@ -91,7 +91,7 @@ def test_several_processes_end_with_the_weights_of_one(alone, small_records, tmp
 def test_where_one_is_killed_all_end_with_one_message_and_resume(small_records, tmp_path):
     kill(train_until_epoch_2(small_records, tmp_path / "first"), killed=1)
     again = train_until_epoch_2(small_records, tmp_path / "again", checkpoints=tmp_path / "first" / "checkpoints")
-    assert "resuming after epoch" in again.logs[1].read_text()
+    assert "Resuming after epoch" in again.logs[1].read_text()
     kill(again, killed=0)
 
 

@@ -75,7 +75,7 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
 ):
     with monkeypatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "first")
-        patch.setattr("pipeline.hardware.receipt.find_doubts", lambda *_: ["nothing was seen"])
+        patch.setattr("pipeline.hardware.receipt.find_failed_checks", lambda *_: ["nothing was seen"])
         run_killed_after(1, epochs=5)
     run_killed_after(3, epochs=5)
     record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=5)
