@@ -392,7 +392,7 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
     assert re.search(rf"Train: building runs/\S+ \((stale|new): {interrupted}\)", done.stderr)
-    assert "resuming after epoch" in done.stderr
+    assert "Resuming after epoch" in done.stderr
     assert undisturbed(*arguments).returncode == 0
     weights = [
         {path.parent.name: path.read_bytes() for path in root.glob("runs/*/weights.safetensors")}
