@@ -34,10 +34,10 @@ MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚
 MAX_LINES = len(MARKERS)
 
 # matplotlib has no CSS variables. It draws in placeholder colors, which the page's colors replace.
-COLORS = [f"#0a0b{place:02x}" for place in range(1, MAX_LINES + 1)]
+COLORS = [f"#0a0b{index:02x}" for index in range(1, MAX_LINES + 1)]
 SERIES_COLOR = "#0a0bff"
 _PAGE_COLORS = {"#010203": "currentColor", SERIES_COLOR: "var(--series)"} | {
-    color: f"var(--run-{place})" for place, color in enumerate(COLORS, start=1)
+    color: f"var(--run-{index})" for index, color in enumerate(COLORS, start=1)
 }
 
 _MAX_HEIGHT = 1e38

@@ -60,11 +60,11 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
     """
     manifest, loaded = read_manifest(records), load_trained(run, model=model)
     problem = problem_of_records(manifest)
-    network = build_for_task(problem.task(manifest), loaded.record.model, "float32")
-    network.set_weights(loaded.model.get_weights())
+    rebuilt = build_for_task(problem.task(manifest), loaded.record.model, "float32")
+    rebuilt.set_weights(loaded.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     inputs = train.evaluation().unbatch().take(calibration_examples).map(lambda inputs, _: inputs)
-    job = TrainedModel(network, loaded.record.outputs, manifest, list(inputs.as_numpy_iterator()))
+    job = TrainedModel(rebuilt, loaded.record.outputs, manifest, list(inputs.as_numpy_iterator()))
     exporters = exporters_of(problem.name)
     for exporter in exporters:
         pkgutil.resolve_name(exporter.form).write(job, folder / exporter.file)

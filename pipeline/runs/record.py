@@ -24,7 +24,7 @@ SCHEMA_VERSION = 12
 FINISHED, SKIPPED = "finished", "skipped"
 
 #: Groups of fields. "computation" has choices that the settings leave open, "evidence" proves data and hardware.
-Part = Literal["identity", "setting", "data", "hardware", "computation", "evidence", "measured"]
+FieldGroup = Literal["identity", "setting", "data", "hardware", "computation", "evidence", "measured"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class About:
     A ``repeated`` field may differ between runs that repeat each other and share a row.
     """
 
-    part: Part
+    group: FieldGroup
     compared: bool = False
     repeated: bool = False
 
@@ -259,13 +259,13 @@ def recorded_settings(settings: object) -> dict[str, Any]:
     return {name: getattr(settings, name.removeprefix("requested_")) for name in names("setting")}
 
 
-def names(*groups: Part, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
+def names(*groups: FieldGroup, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
     """Return the names of the record's fields in these groups, or in all, with these properties, in order."""
     matches = []
     for name, field in RunRecord.model_fields.items():
         about = next(item for item in field.metadata if isinstance(item, About))
         has_properties = compared in (None, about.compared) and repeated in (None, about.repeated)
-        if has_properties and (not groups or about.part in groups):
+        if has_properties and (not groups or about.group in groups):
             matches.append(name)
     return tuple(matches)
 

@@ -16,7 +16,7 @@ from mlflow.entities import Metric, Param, RunTag
 from pipeline.errors import without_userinfo
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.runs.metrics import METRICS_NAME, read_metrics
-from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
+from pipeline.runs.record import FINISHED, FieldGroup, RunRecord, names, read_record
 
 EXPERIMENT = "tensorcraft"
 
@@ -58,9 +58,9 @@ def _log(client: mlflow.MlflowClient, folder: Path) -> str:
     return run_id
 
 
-def _texts(record: RunRecord, *parts: Part) -> Iterator[tuple[str, str]]:
+def _texts(record: RunRecord, *groups: FieldGroup) -> Iterator[tuple[str, str]]:
     """Yield names and values of scalar fields. MLflow also gets the file of the record."""
-    for name in names(*parts):
+    for name in names(*groups):
         value = getattr(record, name)
         if isinstance(value, str | int | float | bool):
             yield name, str(value)[:_MAX_VALUE_LENGTH]

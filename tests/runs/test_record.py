@@ -20,7 +20,7 @@ NOT_RECORDED |= {"coordinator_address", "process_id", "join_timeout_seconds"}
 
 
 class Wider(RunRecord):
-    dropout: Annotated[float, About(part="setting", compared=True)] = 0.3
+    dropout: Annotated[float, About(group="setting", compared=True)] = 0.3
 
 
 @pytest.fixture
