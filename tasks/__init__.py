@@ -1,7 +1,7 @@
-"""The DAG: Source → Records → Train → Report (→ Nightly), as Luigi tasks. They wire; ``pipeline`` does the work.
+"""The DAG of Luigi tasks, Source → Records → Train → Report (→ Nightly). The package ``pipeline`` does the work.
 
-Importing this package loads the settings files, see config_files.py. The working directory and the project's folder
-become places to import user code from, after all others, however Luigi was started.
+Importing this package loads the settings files (config_files.py). It appends the working directory and the project's
+folder to ``sys.path``, so that user code can be imported.
 """
 
 import contextlib
@@ -15,21 +15,21 @@ refuse_former_spelling(sys.orig_argv)
 
 from tasks.process import interrupt
 
-# The imports below take half a second, long enough for a Ctrl-C.
+# The following imports take half a second, long enough for a Ctrl-C.
 interrupt.leave_while_importing()
 
-# For stages in this process, and before Keras is imported. If it is empty, Keras reads a file of its own.
+# For stages in this process, before Keras is imported. Without it, Keras would read keras.json.
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
-# A stage in this process must not be cut short by them. The child process of a stage does not get them either.
+# These variables would end the training of a stage in this process early. Child processes do not get them either.
 for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"):
     os.environ.pop(name, None)
-# Without it Luigi warns that an .ini file is not its default kind; it looks for one as soon as it is imported.
+# Without it, Luigi warns about .ini files while it is imported.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")
 
 from tasks import config_files
 
-# Luigi's own RangeDaily and its settings for mail have parameters whose defaults are not of their type.
+# The defaults of some of Luigi's own parameters have another type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
 with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tasks <command>``, installed as ``tensorcraft <command>``.
+"""The command line ``python -m tasks <command>``, which is installed as ``tensorcraft <command>``.
 
 The flags that follow are settings, such as ``--Train-epochs 1``, or flags of the command. A Luigi task in place of the
 command runs that task with Luigi's own flags, as in ``python -m tasks Report --workers 2``.

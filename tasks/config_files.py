@@ -1,4 +1,4 @@
-"""The files that Luigi reads settings from. Each is read here first, because Luigi has no message for users.
+"""The settings files of Luigi. Each is read here first, because Luigi's errors are no messages for users.
 
 config.ini, central.ini, the file of the experiment and the file in ``LUIGI_CONFIG_PATH`` override each other in this
 order. An invalid file is left out while the package is imported, and refused when the first task is made.
@@ -30,7 +30,7 @@ def settings_folders() -> list[Path]:
 
 
 def project_folder() -> Path:
-    """The folder that a relative storage root starts at: the clone, or the working directory of an installed wheel."""
+    """Base folder of a relative storage root. It is the clone, or the working directory of an installed wheel."""
     return settings_folders()[-1]
 
 

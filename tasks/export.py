@@ -1,4 +1,4 @@
-"""Export: the model of a run in formats for other programs. ``make export`` builds it."""
+"""The Export stage, which writes the model of a run in formats for other programs."""
 
 import contextlib
 from collections.abc import Mapping
@@ -33,12 +33,12 @@ class Export(Stage, parameters=ExportSettings):
         # It imports the schemas of a run.
         from pipeline.runs.metrics import weights_digest
 
-        # A run that was trained again may have other weights.
+        # A retrained run may have other weights.
         run, manifest = self.requires().output(), None
         with contextlib.suppress(DamagedArtifactError):
             manifest = run.manifest()
-        # The remote alone may have the run.
-        if manifest is None and self.requires().may_be_fetched():
+        # The run may be on the remote only.
+        if manifest is None and self.requires().can_be_fetched():
             held = remote_cache.shared().find(Train.kind, run.expected)
             manifest = held and held.manifest
         return {"run": run.expected, "weights": manifest and weights_digest(manifest)}

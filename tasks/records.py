@@ -1,4 +1,4 @@
-"""Records: the Beam job that serializes every split of the source into sharded TFRecords."""
+"""The Records stage, a Beam job that serializes every split of the source into sharded TFRecords."""
 
 import tempfile
 from collections.abc import Mapping
@@ -51,9 +51,9 @@ class Records(Stage, parameters=RecordsSettings):
 
     def source(self) -> SourceInfo | None:
         """Description of the source, of a text as it is cut. None as long as it is not known."""
-        return self._known_source() if self.requires().status().is_fresh else None
+        return self._source_info() if self.requires().status().is_fresh else None
 
-    def _known_source(self) -> SourceInfo:
+    def _source_info(self) -> SourceInfo:
         return SourceInfo.from_json(self.upstream()).cut(self.sequence_length)
 
     def num_examples(self) -> dict[str, int]:
@@ -81,12 +81,12 @@ class Records(Stage, parameters=RecordsSettings):
         from pipeline.shards.shared import Store
 
         # The push later finds the files under the key of the records.
-        key = f"{self.kind}/{self.output().expected}/files" if self.is_known() else ""
+        key = f"{self.kind}/{self.output().expected}/files" if self.is_resolved() else ""
         return Store(Storage().remote, Storage().remote_endpoint, key)
 
     def bytes_needed(self) -> int:
         """The examples, with about a hundred bytes around each, and as many for notes of it."""
-        source = self._known_source()
+        source = self._source_info()
         spec = stored_spec(source.features, stored_form(source.features, self.settings))
         content = spec[content_name(spec)]
         each = content.num_bytes if content.is_fixed else 2 * source.bytes_per_example

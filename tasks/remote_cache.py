@@ -166,7 +166,7 @@ def put_pending() -> None:
         # A download may have replaced the artifact that was made here.
         if not manifest or read_fetched(folder):
             marker.unlink(missing_ok=True)
-        elif not stands_in(folder):
+        elif not is_provisional(folder):
             cache.put(marker.parent.name, folder, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
 
 
@@ -175,7 +175,7 @@ def origin_of(manifest: Mapping) -> str:
     return printable(f"built on {manifest.get('host', 'another machine')} at {manifest['created_at']}")
 
 
-def stands_in(folder: Path) -> bool:
+def is_provisional(folder: Path) -> bool:
     """Whether an artifact is not final, or was made on another device than the requested one."""
     with contextlib.suppress(DamagedArtifactError):
         manifest = read_manifest(folder)

@@ -1,4 +1,4 @@
-"""Report: requires one run, or the runs of a sweep, and compares all runs under the storage root."""
+"""The Report stage. It requires one run or the runs of a sweep, and compares all runs under the storage root."""
 
 import contextlib
 import logging
@@ -66,7 +66,7 @@ class Report(Stage, parameters=ReportSettings):
 
     def current(self) -> list[str]:
         """Fingerprints of the required runs, in their order."""
-        return [train.output().expected for train in self.below]
+        return [train.output().expected for train in self.inputs]
 
     def own_modules(self) -> tuple[str, ...]:
         # Those of packages alone: the module of pipeline's own sections imports numerical libraries.
@@ -160,7 +160,7 @@ def rounded(seconds: float) -> str:
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
-    if report.below[0].processes > 1:
+    if report.inputs[0].processes > 1:
         announce_done(root_folder(), settings=Train().digest())
     _logger.info("Nothing to do. Every stage is fresh.")
     print(f"Report: {root_folder() / report.kind / 'report.html'}")

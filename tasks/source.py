@@ -1,4 +1,4 @@
-"""Source: finds or downloads the dataset, or takes a placeholder."""
+"""The Source stage, which finds or downloads the dataset, or uses a placeholder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ class Source(Stage, parameters=SourceSettings):
     def label(self) -> str:
         return self.requested().replace("/", "-")
 
-    def belongs_to(self) -> str:
+    def experiment_name(self) -> str:
         return Experiment().name or self.requested()
 
     def location(self) -> Location:
@@ -49,16 +49,16 @@ class Source(Stage, parameters=SourceSettings):
         """The name of the requested dataset."""
         return dataset_of(self.settings).name()
 
-    def is_known(self) -> bool:
+    def is_resolved(self) -> bool:
         return self.output().status().is_fresh and not self._changes()
 
     def still_true(self, manifest: Mapping) -> Sequence[str]:
         return super().still_true(manifest) or self._changes()
 
-    def may_be_fetched(self) -> bool:
-        return super().may_be_fetched() and not kind_of(self.settings).is_at_hand()
+    def can_be_fetched(self) -> bool:
+        return super().can_be_fetched() and not kind_of(self.settings).is_at_hand()
 
-    def is_dispensable(self) -> bool:
+    def can_skip(self) -> bool:
         return False
 
     def _changes(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Stage: what the tasks of the DAG have in common.
+"""The base class of the stages, which are Luigi tasks.
 
-A stage states its identity, builds its artifact in ``make``, and says in ``still_true`` whether an artifact with this
-identity is still valid. It is complete if all stages below are and its own artifact is fresh: Luigi does not look below
-a task that is complete.
+A stage has an identity, builds its artifact in ``make``, and lists in ``still_true`` the reasons why an artifact with
+the same identity is no longer valid. A stage is complete if its inputs are complete and its artifact is fresh. Luigi
+does not check the inputs of a complete task.
 """
 
 import abc
@@ -31,12 +31,12 @@ from tasks.settings import Configured, Force, Storage, check_config_file, of_thi
 from tasks.status import Artifact, State, Status
 
 _logger = logging.getLogger(__name__)
-# Every stage states its identity several times, and neither changes while a process runs.
+# Cached, because a stage computes its identity several times, and code and packages do not change in a process.
 _code_digests, _package_versions = cache(code_digests), cache(package_versions)
 
 
 class Stage(Configured, luigi.Task):
-    """One step of the DAG. Its parameters are its settings."""
+    """A stage of the pipeline. Its parameters are its settings."""
 
     #: Folder under the storage root that contains the stage's artifacts.
     kind: str
@@ -44,13 +44,13 @@ class Stage(Configured, luigi.Task):
     entry: str
     #: Distributions that shape the artifact's bytes.
     packages: tuple[str, ...]
-    #: Whether it is downloaded from the remote and uploaded to it.
+    #: Whether the artifact is downloaded from the remote and uploaded to it.
     is_shared = True
     #: Whether the artifact built here replaces the one on the remote.
     is_renewed = False
-    #: How a finished folder takes its place.
+    #: Context manager that publishes the folder.
     publishing = staticmethod(publishing)
-    #: How the build ended, for the log.
+    #: Result of the build, for the log.
     outcome = "finished in {:.1f} s"
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -59,13 +59,13 @@ class Stage(Configured, luigi.Task):
         super().__init__(*args, **kwargs)
         self.task_id = of_this_root(self.task_id)
         check_config_file()
-        # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
+        # Created here together with all inputs, so that an invalid setting is refused before any work starts.
         self.settings, self.force = self.make_settings(), Force()
-        self.below = luigi.task.flatten(self.requires())
-        # The stages that wait for this one: its outcome may show that their settings are impossible.
-        self.above: list[Stage] = []
-        for task in self.below:
-            task.above.append(self)
+        self.inputs = luigi.task.flatten(self.requires())
+        # The stages that need this one. Its outcome may show that their settings are impossible.
+        self.dependents: list[Stage] = []
+        for task in self.inputs:
+            task.dependents.append(self)
 
     def make_settings(self) -> StageSettings:
         """The stage's validated settings."""
@@ -117,105 +117,108 @@ class Stage(Configured, luigi.Task):
         }
 
     def output(self) -> Artifact:
-        """The artifact of the present identity."""
+        """The artifact of the current identity."""
         identity = self.identity()
         folder = root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
-        return Artifact(folder, identity, experiment=self.belongs_to())
+        return Artifact(folder, identity, experiment=self.experiment_name())
 
-    def belongs_to(self) -> str:
-        """The experiment, by default the requested dataset."""
-        return self.below[0].belongs_to()
+    def experiment_name(self) -> str:
+        """Name of the experiment. The default is the requested dataset."""
+        return self.inputs[0].experiment_name()
 
     def status(self, cache: RemoteCache | None = None) -> Status:
-        """State of the artifact here, and whether the remote, or the cache that is given, has it."""
-        found, cache = self.local_status(), cache or remote_cache.shared()
+        """State of the artifact here, and whether the remote or ``cache`` has it."""
+        status, cache = self.local_status(), cache or remote_cache.shared()
         # An unreadable artifact is not replaced.
-        if found.state in (State.WAITING, State.FRESH, State.UNREADABLE) or not (cache and self.may_be_fetched()):
-            return found
-        held = cache.find(self.kind, self.output().expected)
-        return replace(found, remote=remote_cache.origin_of(held.manifest)) if held else found
+        if status.state in (State.WAITING, State.FRESH, State.UNREADABLE) or not (cache and self.can_be_fetched()):
+            return status
+        stored = cache.find(self.kind, self.output().expected)
+        return replace(status, remote=remote_cache.origin_of(stored.manifest)) if stored else status
 
     def local_status(self) -> Status:
         """State of the artifact here, and the reasons."""
-        if not all(task.is_known() for task in self.below):
-            unknown = next(stage for stage in from_below(self) if not stage.is_known())
-            return Status(State.WAITING, (f"for {unknown.task_family}",))
+        if not all(task.is_resolved() for task in self.inputs):
+            pending = next(stage for stage in stages_up_to(self) if not stage.is_resolved())
+            return Status(State.WAITING, (f"for {pending.task_family}",))
         artifact = self.output()
-        found = artifact.status()
-        if found.state in (State.NEW, State.STALE) and not self.is_forced() and (resumed := self.unfinished()):
-            return Status(found.state, (resumed,))
-        # An artifact that this very run has built is final for it.
-        if found.state is not State.FRESH or (manifest := artifact.manifest()).get("run_id") == RUN_ID:
-            return found
+        status = artifact.status()
+        if status.state in (State.NEW, State.STALE) and not self.is_forced() and (resumed := self.unfinished()):
+            return Status(status.state, (resumed,))
+        # An artifact that this run has built stays valid during the run.
+        if status.state is not State.FRESH or (manifest := artifact.manifest()).get("run_id") == RUN_ID:
+            return status
         if self.is_forced():
             return Status(State.STALE, (f"requested by [Force] stage = {self.force.stage}",))
         reasons = self.still_true(manifest)
-        return Status(State.STALE, tuple(reasons)) if reasons else found
+        return Status(State.STALE, tuple(reasons)) if reasons else status
 
-    def may_be_fetched(self) -> bool:
-        """Whether an artifact that another machine made would do."""
+    def can_be_fetched(self) -> bool:
+        """Whether the artifact of another machine can be used."""
         remote = remote_cache.shared()
         return self.is_shared and bool(remote and remote.is_on) and not self.is_forced()
 
-    def is_dispensable(self) -> bool:
-        """Whether the artifact need not be here, because what is made from it is here or on the remote."""
-        if not self.above or not self.may_be_fetched() or not all(task.status().is_available for task in self.above):
+    def can_skip(self) -> bool:
+        """Whether the artifact is not needed here, because the stages that need it are here or on the remote."""
+        if not self.dependents or not self.can_be_fetched():
             return False
-        # One that is here and not final is built again, as without a remote.
-        is_here = self.is_known() and self.output().folder.is_dir()
-        return not (is_here and self.local_status().state is State.STALE)
+        if not all(task.status().is_available for task in self.dependents):
+            return False
+        # A stale artifact that exists here is rebuilt, as without a remote.
+        exists = self.is_resolved() and self.output().folder.is_dir()
+        return not (exists and self.local_status().state is State.STALE)
 
     def is_forced(self) -> bool:
-        """Whether the stage is to be rebuilt in this run though nothing has changed."""
-        return self.task_family == self.force.stage or any(task.is_forced() for task in self.below)
+        """Whether [Force] requests a rebuild of the stage or of an input."""
+        return self.task_family == self.force.stage or any(task.is_forced() for task in self.inputs)
 
-    def is_known(self) -> bool:
-        """Whether the stages above can state their identities without any work being done."""
-        return all(task.is_known() for task in self.below)
+    def is_resolved(self) -> bool:
+        """Whether the identities of dependent stages can be computed without any work."""
+        return all(task.is_resolved() for task in self.inputs)
 
     def is_final(self) -> bool:
-        """Whether the artifact was made here, and neither it nor an input stands in for what was asked for."""
-        folders = [task.output().folder for task in from_below(self)]
-        return not read_fetched(folders[-1]) and not any(map(remote_cache.stands_in, folders))
+        """Whether the artifact was built here, and neither it nor an input is provisional."""
+        folders = [task.output().folder for task in stages_up_to(self)]
+        return not read_fetched(folders[-1]) and not any(map(remote_cache.is_provisional, folders))
 
     def check(self) -> None:
-        """Refuse settings, here or in a stage above, that do not fit the data, as far as these are known."""
-        for task in self.above:
+        """Refuse settings of this stage and its dependents that do not fit the data."""
+        for task in self.dependents:
             task.check()
 
     def complete(self) -> bool:
-        """Whether neither this stage nor any below it has work to do. If one has, the storage root is locked now.
+        """Whether neither this stage nor its inputs have work to do. Otherwise, lock the storage root.
 
-        Luigi calls this in the process that forks its workers. An error ends it: Luigi would go on after an exception.
+        Luigi calls this in the process that forks its workers. An error ends that process, because Luigi would continue
+        after an exception.
         """
         with console.leaving_on_errors():
-            is_complete = all(task.complete() for task in self.below)
-            if is_complete and (self.status().is_fresh or self.is_dispensable()):
+            is_complete = all(task.complete() for task in self.inputs)
+            if is_complete and (self.status().is_fresh or self.can_skip()):
                 return True
             self.check()
             lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:
-        """Build the artifact and publish it, unless one with the same identity is there already."""
+        """Build the artifact and publish it, unless a fresh one exists."""
         with time_limit(self.task_family, self.time_limit_seconds):
             self.make_if_needed()
-        if not self.above:
+        if not self.dependents:
             end_all()
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
-        """Build or download the artifact, unless it is here. A dispensable one only if it ``is_wanted``."""
-        artifact, found, remote = self.output(), self.status(), remote_cache.shared()
-        if found.is_fresh:
+        """Build or download the artifact, unless it is here. ``is_wanted`` includes artifacts that ``can_skip``."""
+        artifact, status, remote = self.output(), self.status(), remote_cache.shared()
+        if status.is_fresh:
             _logger.info("%s: fresh, reusing %s", self.task_family, artifact.name())
             return
-        if found.state is State.UNREADABLE:
-            raise UnreadableArtifactError(*found.reasons)
-        if self.is_dispensable() and not is_wanted:
+        if status.state is State.UNREADABLE:
+            raise UnreadableArtifactError(*status.reasons)
+        if self.can_skip() and not is_wanted:
             _logger.info("%s: skipped, the stages that use it need no rebuild", self.task_family)
             return
         started = time.perf_counter()
-        if found.remote and remote.get(self.kind, artifact.expected, artifact.folder):
+        if status.remote and remote.get(self.kind, artifact.expected, artifact.folder):
             _logger.info("%s: downloaded in %.1f s", self.task_family, time.perf_counter() - started)
             return
         self.fetch_inputs()
@@ -225,8 +228,8 @@ class Stage(Configured, luigi.Task):
             remote.put(self.kind, artifact.folder, replace=self.is_renewed, keep=self.is_forced())
 
     def fetch_inputs(self) -> None:
-        """Fetch the inputs that are on the remote alone."""
-        for task in self.below:
+        """Download the inputs that are only on the remote."""
+        for task in self.inputs:
             if not task.status().is_fresh:
                 task.make_if_needed(is_wanted=True)
 
@@ -245,12 +248,12 @@ class Stage(Configured, luigi.Task):
         _logger.info("%s: %s", self.task_family, self.outcome.format(time.perf_counter() - started))
 
 
-def from_below(stage: Stage) -> list[Stage]:
-    """The stage and all that it is made from, the source first, each once."""
-    return list(dict.fromkeys([*(found for below in stage.below for found in from_below(below)), stage]))
+def stages_up_to(stage: Stage) -> list[Stage]:
+    """The stage and all its direct and indirect inputs, the source first."""
+    return list(dict.fromkeys([*(upstream for task in stage.inputs for upstream in stages_up_to(task)), stage]))
 
 
 def differing(settings: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
-    """Of several sets of settings those that are not equal in all."""
-    names = [name for name, value in settings[0].items() if any(one[name] != value for one in settings)]
-    return [{name: one[name] for name in names} for one in settings]
+    """The settings that differ between several sets of settings."""
+    names = [name for name, value in settings[0].items() if any(values[name] != value for values in settings)]
+    return [{name: values[name] for name in names} for values in settings]

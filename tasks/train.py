@@ -1,4 +1,4 @@
-"""Train: trains a Keras model on the records. The artifact is a run."""
+"""The Train stage, which trains a Keras model on the records. Its artifact is a run."""
 
 import contextlib
 import logging
@@ -33,7 +33,7 @@ from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
 from tasks.settings import root_folder
-from tasks.stage import Stage, from_below
+from tasks.stage import Stage, stages_up_to
 from tasks.status import Artifact
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ class Train(Stage, parameters=TrainSettings):
                     return f"interrupted after epoch {identity['epoch']} of {self.epochs}, resuming from the checkpoint"
         return ""
 
-    def may_be_fetched(self) -> bool:
+    def can_be_fetched(self) -> bool:
         # Several processes train a run themselves. A run that only lacks its evaluation is here.
-        return super().may_be_fetched() and self.processes == 1 and not self._is_trained()
+        return super().can_be_fetched() and self.processes == 1 and not self._is_trained()
 
     def still_true(self, manifest: Mapping) -> Sequence[str]:
         if reasons := self._why_train_again(manifest):
@@ -177,7 +177,7 @@ class Train(Stage, parameters=TrainSettings):
 
     def digest(self) -> str:
         """A digest of settings, code and packages, which must be equal in all processes."""
-        shared = {stage.task_family: dict(stage.shaping_settings()) for stage in from_below(self)}
+        shared = {stage.task_family: dict(stage.shaping_settings()) for stage in stages_up_to(self)}
         # Process 0 alone may know the problem.
         code = code_digests(self.entry, self._named_modules())
         return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
@@ -228,7 +228,7 @@ class Train(Stage, parameters=TrainSettings):
 
     def _is_trained(self) -> bool:
         """Whether the published run has the weights, so that only its evaluation can be missing."""
-        if self.is_forced() or not self.is_known():
+        if self.is_forced() or not self.is_resolved():
             return False
         run = self.output()
         return run.status().is_fresh and not self._why_train_again(run.manifest())
@@ -248,7 +248,7 @@ class Train(Stage, parameters=TrainSettings):
             checkpoints=checkpoints,
             started=time.perf_counter(),
             initial=self.initial,
-            experiment=self.belongs_to(),
+            experiment=self.experiment_name(),
             group=self.group,
         )
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().heartbeat)

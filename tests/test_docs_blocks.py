@@ -138,7 +138,7 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
         command_line_check = command_line.check
         stack.enter_context(mock.patch.object(command_line, "in_force", check))
         # train-local starts processes.
-        start = mock.patch.object(command_line, "own_process", lambda *words: check(["--module", "tasks", *words]))
+        start = mock.patch.object(command_line, "child_command", lambda *words: check(["--module", "tasks", *words]))
         stack.enter_context(start)
         try:
             dispatch(list(argv))

@@ -59,8 +59,8 @@ for name in sys.argv[1:]:
         os.environ["TENSORCRAFT_EXPERIMENT"] = name
         import tasks
 
-        below = tasks.Report().below
-        print(json.dumps([name, len(below), below[0].belongs_to(), tasks.Train().settings.model]), flush=True)
+        below = tasks.Report().inputs
+        print(json.dumps([name, len(below), below[0].experiment_name(), tasks.Train().settings.model]), flush=True)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0, name
 """

@@ -1,4 +1,4 @@
-"""Commands for the artifacts of the settings: ``status``, ``clean-stale``, ``push`` and ``pull``."""
+"""The commands ``status``, ``clean-stale``, ``push`` and ``pull`` for the artifacts of the settings."""
 
 import argparse
 import dataclasses
@@ -49,7 +49,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """List or remove the artifacts that are no longer needed."""
     if arguments.remote:
         return _clean_remote(is_removing=arguments.yes)
-    if not all(stage.is_known() for stage in stages):
+    if not all(stage.is_resolved() for stage in stages):
         raise SettingsError('clean-stale: the source is not built yet. Run "make pipeline" first.')
     # It imports the schema of a run, which takes longer than the status.
     from tasks.schedule.retention import find_stale, remove

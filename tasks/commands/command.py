@@ -1,4 +1,4 @@
-"""Common parts of the commands: their own flags, and the stages under the settings of the command line."""
+"""Common code of the commands, which parses their flags and creates the stages from the settings."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
 from tasks.process import command_line
 from tasks.settings import root_folder
-from tasks.stage import Stage, from_below
+from tasks.stage import Stage, stages_up_to
 
 A_RUN = "folder of a run, or the beginning of its name or fingerprint"
 
@@ -69,7 +69,7 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
                 parser.add_argument(*names, **options)
             values, settings = parser.parse_known_args(argv)
             with command_line.in_force(["--module", "tasks", "Report", *settings], parser.flags()) as luigi_parser:
-                return body(values, from_below(luigi_parser.get_task_obj()))
+                return body(values, stages_up_to(luigi_parser.get_task_obj()))
 
         run.__doc__ = body.__doc__
         return run

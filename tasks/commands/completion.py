@@ -1,4 +1,4 @@
-"""``completion``: a script for a shell, which then completes commands, flags and values without starting Python."""
+"""The command ``completion``, which prints a completion script for a shell. Completion does not start Python."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""``doctor``: whether a run would work here, and the hardware receipt of this machine, without training."""
+"""The command ``doctor``, which checks this machine and writes its hardware receipt without training."""
 
 import argparse
 import json
@@ -75,8 +75,8 @@ def check_storage(stages: Sequence[Stage]) -> str:
     """Check that the root can be written, is not in use, and has the free disk space."""
     root = root_folder()
     lock.hold(root, on_busy=Storage().on_busy)
-    # The size of the records is not known before the source is.
-    needed = sum(stage.bytes_needed() for stage in stages if stage.is_known())
+    # The size of the records depends on the source.
+    needed = sum(stage.bytes_needed() for stage in stages if stage.is_resolved())
     require_space(root, needed)
     return f"{root} is writable, {free_bytes(root) / 1e9:.1f} GB free, required: at least {needed / 1e9:.2f} GB"
 
@@ -103,7 +103,7 @@ def check_runner() -> str:
 
 
 def check_device(train: Train, receipt: dict) -> str:
-    """Check that the device is there and verified, and fill ``receipt``."""
+    """Check that the device is available and verified, and fill ``receipt``."""
     backend = choose_backend(train.settings)
     how = {"backend": backend, "cpu_devices": train.replicas}
     result = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)

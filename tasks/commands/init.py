@@ -1,4 +1,4 @@
-"""``init``: the files of a new project, for users of an installed wheel."""
+"""The command ``init``, which writes the files of a new project for users of an installed wheel."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``make predict MODEL=… IMAGES=…``: what a run says of a folder of images, or ``TEXTS=…`` of texts."""
+"""The command ``predict``, which applies a trained model to a folder of images or texts."""
 
 import argparse
 import logging

@@ -1,6 +1,6 @@
-"""Writes the generated parts of docs/reference/commands.md and file-formats.md: ``make config``.
+"""Generates sections of docs/reference/commands.md and file-formats.md, for ``make config``.
 
-Each page has a marked part that this module writes. The rest of it is written by hand.
+Each page has a marked section that this module writes. People write the other sections.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ COMMANDS_PAGE, FORMATS_PAGE = _PAGES / "commands.md", _PAGES / "file-formats.md"
 _MAKEFILE = project_folder() / "Makefile"
 # argparse wraps its text at this width.
 _COLUMNS = "100"
-# Part of a run's record → the description of its fields.
+# Description of the fields in each section of a run's record.
 _PARTS = {
     "identity": "Name and origin of the run.",
     "setting": "Values of the settings, as requested.",

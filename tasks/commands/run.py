@@ -1,4 +1,4 @@
-"""The commands that run the pipeline: ``run``, ``export``, ``nightly``, ``train-local`` and ``train-worker``.
+"""The commands ``run``, ``export``, ``nightly``, ``train-local`` and ``train-worker``, which run the pipeline.
 
 Several processes can train one model together (docs/how-to/gpu.md). Process 0 runs the pipeline.
 """
@@ -22,7 +22,7 @@ from tasks.process import command_line, interrupt
 from tasks.train import Train
 
 _POLL_SECONDS = 0.2
-# Processes that train together get this time to end by themselves, and after each signal.
+# Seconds for the processes of a group to end by themselves, and after each signal.
 _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 
@@ -68,7 +68,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     if arguments.processes < 2:
         parser.error("--processes: expected 2 or more")
     flags = [f"--Train-processes={arguments.processes}", f"--Train-coordinator-address=127.0.0.1:{free_port()}"]
-    # Each would take all cards there are.
+    # Each process would take all GPUs.
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
     processes: list[subprocess.Popen] = []
@@ -76,7 +76,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     try:
         for number in range(arguments.processes):
             what = ["train-worker"] if number else ["Report"]
-            command, environment = command_line.own_process(*what, *flags, f"--Train-process-id={number}")
+            command, environment = command_line.child_command(*what, *flags, f"--Train-process-id={number}")
             how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
             process = subprocess.Popen(command, env=environment, cwd=project_folder(), **(how if number else {}))
             processes.append(process)
@@ -86,7 +86,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_SECONDS)
         code = next(filter(None, codes), 0)
-        # As a shell says it of a process that a signal ended.
+        # The exit code of a shell for a process that a signal ended.
         code = 128 - code if code < 0 else code
         _end(processes)
     except KeyboardInterrupt:
@@ -119,7 +119,7 @@ def _with_task(parser: Parser, argv: Sequence[str], task: str) -> list[str]:
 
 
 def _follow(arguments: list[str]) -> bool:
-    """Train with process 0 if the settings make this process another one of several. Return whether they do."""
+    """Train with process 0 if this process has another rank. Return whether it has."""
     is_asked_for = any("processes" in word for word in arguments)
     if not is_asked_for and luigi.configuration.get_config().get("Train", "processes", "1") == "1":
         return False

@@ -1,4 +1,4 @@
-"""Commands for runs: ``diff``, ``experiments``, ``experiments-table`` and ``tensorboard``."""
+"""The commands ``diff``, ``experiments``, ``experiments-table`` and ``tensorboard`` for runs."""
 
 import argparse
 import logging
@@ -42,7 +42,7 @@ def experiments(parser: Parser, argv: Sequence[str]) -> int:
 
 
 def data_at_hand(path: Path) -> str:
-    """Whether the data of an experiment are on this machine, in a word or two."""
+    """Describe in a word or two whether the data of an experiment are on this machine."""
     try:
         source = settings_in([*config_files.existing("config.ini"), path])["Source"]
     except SettingsError as error:

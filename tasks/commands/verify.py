@@ -1,4 +1,4 @@
-"""``verify`` reads every artifact to the last byte. ``verify-determinism`` trains again and compares the weights."""
+"""The commands ``verify``, which reads every artifact, and ``verify-determinism``, which retrains a run."""
 
 import argparse
 import contextlib
@@ -23,7 +23,7 @@ from tasks.process.interrupt import time_limit
 from tasks.report import Report, dated_reports_folder
 from tasks.schedule.dated_reports import histories, is_date
 from tasks.settings import Storage, root_folder
-from tasks.stage import Stage, from_below
+from tasks.stage import Stage, stages_up_to
 from tasks.train import Train
 
 # Kinds whose folders are named by a fingerprint. A folder of such a name without a manifest is damaged.
@@ -38,7 +38,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     root = root_folder()
     folders = dict.fromkeys(_artifacts(root))
     if not folders:
-        # A mistaken root must not pass for a valid one.
+        # A wrong root must not count as valid.
         raise SettingsError(
             f"{root}: expected artifacts, found none. Pass the storage root with --Storage-root, or run "
             '"make pipeline".'
@@ -75,7 +75,7 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
         refuse("Train", "processes", "1 for verify-determinism", train.processes)
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     if not train.complete():
-        for stage in from_below(train):
+        for stage in stages_up_to(train):
             with _events_of(stage):
                 stage.run()
     run = train.output().folder
@@ -116,7 +116,7 @@ def _events_of(stage: Stage) -> Iterator[None]:
 
 
 def _artifacts(root: Path) -> Iterator[Path]:
-    """Every folder that is an artifact, or must be one. Some come twice. Folders that may not be read count too."""
+    """All folders that are or should be artifacts, including unreadable ones. A folder may occur twice."""
     for kind in _KINDS:
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
     for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
@@ -132,7 +132,7 @@ def _artifacts(root: Path) -> Iterator[Path]:
 
 
 def _named(folder: Path, is_ours: Callable[[str], object]) -> list[Path]:
-    """The folders inside that have such a name or a manifest. The folder itself if it may not be read."""
+    """Subfolders with the name of an artifact or a manifest. The folder itself if it is unreadable."""
     if _is_closed(folder):
         return [folder]
     folders = (path for path in layout.artifact_folders(folder) if path.is_dir())

@@ -1,1 +1,1 @@
-"""The process of a run: its log, signals, lock and command line. Nothing here imports a task."""
+"""The log, signals, lock and command line of a process. Nothing here imports a task."""

@@ -1,7 +1,7 @@
-"""Luigi's overrides such as ``--Train-epochs 1``, in force for a block.
+"""Settings on the command line, such as ``--Train-epochs 1``.
 
-Luigi's own parser accepts the beginning of a flag, shows the usage of all settings if one is unknown, and a traceback
-if a value is wrong. ``check`` refuses all three with one line.
+Luigi's own parser accepts abbreviated flags. For an unknown flag it prints the usage of all settings, and for an
+invalid value a traceback. ``check`` refuses all three with one line.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _HELP = "tensorcraft run --help-all lists the settings."
 
 @contextlib.contextmanager
 def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[CmdlineParser]:
-    """The block under the overrides of a command line, from ``--module`` on. It raises the errors of ``check``."""
+    """Apply the settings of a command line that starts with ``--module``. Raises the errors of ``check``."""
     check(argv, others)
     output = io.StringIO()
     with contextlib.ExitStack() as stack:
@@ -46,8 +46,8 @@ def require_scheduler(argv: Sequence[str]) -> None:
     """Check that the central scheduler of a command line answers. Luigi itself would wait minutes for it.
 
     Raises:
-        SchedulerUnavailableError: it does not answer, or another program does.
-        SettingsError: the port is no number, or the command line is wrong.
+        SchedulerUnavailableError: The scheduler does not answer, or another program does.
+        SettingsError: The port is no number, or the command line is invalid.
     """
     with in_force(argv):
         try:
@@ -71,12 +71,12 @@ def require_scheduler(argv: Sequence[str]) -> None:
 
 
 def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
-    """Refuse unknown flags and tasks, words that belong to no flag, and wrong values.
+    """Refuse unknown flags and tasks, positional words and invalid values.
 
-    ``others`` are flags that are no settings. They are proposed if a flag is unknown.
+    ``others`` are valid flags that are no settings. The error may propose them.
 
     Raises:
-        SettingsError: names the flag, the value or the word, and the nearest that exists.
+        SettingsError: The message contains the flag, value or word, and the closest valid one.
     """
     words, flags = words_and_flags(argv)
     if words[1:]:
@@ -104,19 +104,19 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             raise SettingsError(f"command line: invalid value {value!r} for {flag} ({error}).") from error
 
 
-def own_process(*argv: str, **variables: str) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of ``python -m tasks``. A tasks.py in the working directory does not take its place."""
+def child_command(*argv: str, **variables: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of ``python -m tasks``, even if the working directory contains a tasks.py."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
     return [sys.executable, "-P", "-m", "tasks", *argv], environment
 
 
 def names_task(argv: Sequence[str]) -> bool:
-    """Whether a command line names a task, perhaps after switches such as ``--local-scheduler``."""
+    """Whether a command line contains the name of a task."""
     return bool(words_and_flags(argv)[0])
 
 
 def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
-    """The words that belong to no flag, and flag → value. None is the value of switches and of a flag without one."""
+    """Positional words, and the value of each flag. The value is None for switches and flags without a value."""
     switches = {flag for flag, parameter in _known_flags("").items() if isinstance(parameter, luigi.BoolParameter)}
     words, flags, waiting = [], {}, ""
     for word in argv:

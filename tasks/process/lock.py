@@ -1,8 +1,8 @@
-"""One run at a time on one storage root, by ``flock`` on a file.
+"""A lock of the storage root by ``flock``, so that one run at a time uses it.
 
-Workers that Luigi forks inherit the open file and the lock, which is free when the last of them has ended, however it
-ended. ``lockf`` is not inherited, and filelock's FileLock closes its file in a forked child. The holder may remove what
-killed runs left unfinished, because nobody else works on the root.
+Workers that Luigi forks inherit the open file and the lock. The lock is free when the last of them has ended. ``lockf``
+is not inherited, and filelock's FileLock closes its file in a forked child. The process with the lock may remove the
+unfinished work of killed runs.
 """
 
 import fcntl
@@ -38,8 +38,8 @@ def hold(root: Path, *, on_busy: str) -> None:
     """Take the lock of a storage root for the rest of this process. Further calls change nothing.
 
     Raises:
-        BusyError: another process holds it, and ``on_busy`` is not ``wait``. The message has its process id.
-        StorageError: the root cannot be written.
+        BusyError: Another process has the lock, and ``on_busy`` is not ``wait``. The message contains its process ID.
+        StorageError: The root cannot be written.
     """
     if root in _held:
         return
@@ -78,9 +78,9 @@ def _holder(root: Path) -> str:
 
 
 def clear_away(root: Path) -> None:
-    """Remove unfinished work, and no other hidden files: the root may contain those of others.
+    """Remove unfinished work, but no other hidden files.
 
-    An artifact that was replaced by one that is not complete is put back.
+    If the replacement of an artifact was interrupted, the old artifact is restored.
     """
     for folder in (found for place in _PLACES for found in root.glob(f"{place}/.*")):
         name = _UNFINISHED.fullmatch(folder.name)

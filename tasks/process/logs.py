@@ -1,4 +1,4 @@
-"""The log on stderr: lines of text or JSON objects (``[Storage] log_format``), and a progress line at a terminal.
+"""The log on stderr, as text or JSON (``[Storage] log_format``), with a progress bar in a terminal.
 
 An error for the user is one message without a traceback. Any other exception is a defect and keeps its traceback.
 """

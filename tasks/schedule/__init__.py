@@ -1,1 +1,1 @@
-"""Scheduled runs: dated reports, notifications, metrics and retention."""
+"""Scheduled runs, with dated reports, notifications, metrics and retention."""

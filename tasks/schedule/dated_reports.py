@@ -1,6 +1,6 @@
-"""Dated reports: the copy of the report that a scheduled run keeps for its date.
+"""Dated reports, which are copies of the report of a scheduled run.
 
-A copy is an artifact in a folder named by the date. It never becomes stale. A damaged copy is made again.
+A copy is an artifact in a folder named by the date. It never becomes stale. A damaged copy is replaced.
 """
 
 import shutil
@@ -94,7 +94,7 @@ def publish_dated_report(
 
 
 def histories(folder: Path) -> list[Path]:
-    """The folders of dated reports: that of config.ini alone, and one per experiment."""
+    """The folders of dated reports, one for config.ini and one per experiment."""
     return [folder, *(path for path in layout.artifact_folders(folder) if path.is_dir() and not is_date(path.name))]
 
 

@@ -1,6 +1,6 @@
 """Metrics of the last scheduled run, as a text file for the textfile collector of Prometheus's node exporter.
 
-Names follow the conventions of Prometheus: base units in the name, times in seconds since the epoch.
+Names follow the conventions of Prometheus, with base units and with times in seconds since the epoch.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pipeline.problems.units import units_of
 from pipeline.runs.record import RunRecord, names, read_record
 from tasks.report import Report
 from tasks.schedule.outcome import Outcome
-from tasks.stage import from_below
+from tasks.stage import stages_up_to
 from tasks.status import State
 from tasks.train import Train
 
@@ -66,8 +66,8 @@ def write_metrics(
 def _artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:
     manifests, runs = {}, []
     with contextlib.suppress(PipelineError):
-        for stage in from_below(Report()):
-            if not stage.is_known() or stage.status().state not in (State.FRESH, State.STALE):
+        for stage in stages_up_to(Report()):
+            if not stage.is_resolved() or stage.status().state not in (State.FRESH, State.STALE):
                 continue
             with contextlib.suppress(PipelineError):
                 manifests[stage.task_family] = stage.output().manifest()

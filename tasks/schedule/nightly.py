@@ -1,8 +1,8 @@
-"""Nightly: the report of a date, kept. A schedule asks for one date, or with RangeDaily for all that are missing.
+"""The Nightly task, which keeps a dated report. RangeDaily requests it for all missing dates.
 
-Dates are UTC, as Luigi's RangeDaily counts them. A date's report is that of the dataset, code and settings at the time
-when it is made. A date that has its report is judged again if the gate demands something else now. A past date keeps
-its own report if that is about other runs.
+Dates are in UTC, like those of Luigi's RangeDaily. A dated report describes the dataset, code and settings at the time
+of the run. If the thresholds have changed, the current runs are checked again. A past date keeps its report if that
+describes other runs.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.schedule.dated_reports import is_past, publish_dated_report, read_dated_report, read_dated_reports
 from tasks.settings import Storage, of_this_root, root_folder
-from tasks.stage import from_below
+from tasks.stage import stages_up_to
 
 _logger = logging.getLogger(__name__)
 
 
 class Nightly(luigi.Task):
-    """``luigi --module tasks Nightly --date 2026-11-20``; the artifact is ``report/history/…/2026-11-20/``."""
+    """The task of ``luigi --module tasks Nightly --date 2026-11-20``. Its artifact is the dated report."""
 
     date = luigi.DateParameter(default=datetime.now(UTC).date(), description="The date, in UTC; today's by default.")
 
@@ -34,18 +34,18 @@ class Nightly(luigi.Task):
         self.task_id = of_this_root(self.task_id)
         if self.date > today():
             refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
-        # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
+        # Created here together with all stages, so that an invalid setting is refused before any work starts.
         self.report = Report()
         self.folder = history_folder() / self.date.isoformat()
-        if (processes := max((run.settings.processes for run in self.report.below), default=1)) > 1:
+        if (processes := max((run.settings.processes for run in self.report.inputs), default=1)) > 1:
             refuse("Train", "processes", "1 for scheduled runs", processes)
         self._is_judged = False
 
     @classmethod
     def bulk_complete(cls, parameter_tuples: Iterable[date]) -> list[date]:
-        """Of these dates those that are done, by the gate of now, from one look at the folder."""
+        """The dates that have a report for the current thresholds, or need none."""
         with console.leaving_on_errors():
-            # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
+            # RangeDaily calls this before it creates a task. An invalid setting is refused before any work starts.
             thresholds = Report().thresholds()
         reports, _ = read_dated_reports(history_folder())
         done = {report.date for report in reports if not thresholds or report.thresholds == thresholds}
@@ -55,7 +55,7 @@ class Nightly(luigi.Task):
         return self.report
 
     def complete(self) -> bool:
-        """Whether the date has its report, or needs none any longer. If it does, the storage root is locked now."""
+        """Whether the date has its report, or needs none. Otherwise, lock the storage root."""
         if _is_past(self.date):
             return True
         try:
@@ -71,12 +71,12 @@ class Nightly(luigi.Task):
         return False
 
     def run(self) -> None:
-        """Keep a copy of the report, and say whether anything was new."""
-        # Not above: with the schema of a run comes pydantic, a fifth of the time that a run without work takes.
+        """Keep a copy of the report for the date."""
+        # Imported here, because the schema of a run imports pydantic, a fifth of the time of a run without work.
         from tasks.schedule import retention
 
-        if retention.apply_limits(from_below(self.report)):
-            # Runs it showed are gone.
+        if retention.apply_limits(stages_up_to(self.report)):
+            # The report shows runs that were removed.
             self.report.run()
         with contextlib.suppress(DamagedArtifactError):
             kept = read_dated_report(self.folder)

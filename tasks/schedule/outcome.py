@@ -1,4 +1,4 @@
-"""The outcome of the last scheduled run and the state of its notification: ``last_outcome.json``."""
+"""The outcome of the last scheduled run and the state of its notification, in ``last_outcome.json``."""
 
 import json
 import logging
@@ -46,12 +46,12 @@ class Outcome:
         was_failing = previous is not None and previous.exit_code != 0
         if self.exit_code:
             # The reason does not distinguish failures, because it may contain changing numbers.
-            is_known = was_failing and (previous.stage, previous.exit_code) == (self.stage, self.exit_code)
+            is_resolved = was_failing and (previous.stage, previous.exit_code) == (self.stage, self.exit_code)
             return replace(
                 self,
                 last_success=previous and previous.last_success,
                 failing_since=previous.failing_since if was_failing else self.started_at,
-                notified=previous.notified if is_known else (),
+                notified=previous.notified if is_resolved else (),
             )
         notified = () if was_failing else previous.notified if previous else CHANNELS
         return replace(

@@ -1,4 +1,4 @@
-"""Retention: mark the artifacts that are still needed, and sweep the others.
+"""Retention, which marks the artifacts that are still needed and sweeps the others.
 
 Marked are artifacts that the present settings reach, that wait for the remote, runs of dated reports, runs and
 checkpoints of other experiments, and all that these were made from. ``make clean-stale`` sweeps the others. A scheduled
@@ -32,7 +32,7 @@ from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train
 
-# Each kind stands before those that its artifacts were made from.
+# Each kind comes before the kinds of its inputs.
 _KINDS = (layout.EXPORTS, layout.CHECKPOINTS, layout.RUNS, layout.RECORDS, layout.SOURCE, *layout.PAST_KINDS)
 # The next stage of another experiment may be about to use an artifact of this age.
 _IN_USE = timedelta(days=1)
@@ -52,13 +52,13 @@ class Artifact:
     folder: Path
     #: None if the artifact does not state one.
     experiment: str | None
-    #: When it was made, or fetched, with a time zone.
+    #: Time of the build or download, with a time zone.
     here_since: datetime
-    #: Fingerprint, or description of the dataset, by which others name it as their input.
+    #: Fingerprint or description of the dataset that identifies it as an input.
     provides: str | None
-    #: What its inputs provide.
+    #: Identifiers of its inputs.
     needs: frozenset[str]
-    #: Of a run, not validated.
+    #: The record of a run, not validated.
     record: Mapping[str, Any]
 
     @property
@@ -150,7 +150,7 @@ def _run(artifact: Artifact, record: Mapping[str, Any]) -> Run:
         row=tuple(str(record.get(name)) for name in _ROW),
         finished_at=finished_at,
         is_finished=record.get("status", "finished") == "finished",
-        # Generated examples say nothing about the requested dataset.
+        # Results on placeholder data do not count for the requested dataset.
         merit=-math.inf if is_placeholder(record) else merit(record.get("problem", ""), record),
     )
 
@@ -162,7 +162,7 @@ def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now
     for run in runs:
         rows.setdefault((run.experiment, run.row), []).append(run.folder)
     for experiment in {run.experiment for run in runs}:
-        # Of equally good runs the newest is the best.
+        # If several runs are equally good, the newest is the best.
         finished = [run for run in runs if run.experiment == experiment and run.is_finished]
         for key in ("finished_at", "merit"):
             held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
@@ -183,7 +183,7 @@ def superfluous_reports(reports: Sequence[DatedReport], *, keep_days: int, today
 
 
 def remove(folder: Path, reason: str) -> bool:
-    """Remove an artifact, and the result of training it again. Return whether it is gone."""
+    """Remove an artifact and the result of its determinism check. Return whether it was removed."""
     size = used_bytes(folder)
     if is_gone := remove_artifact(folder):
         _logger.info("Removed %s (%.1f MB, %s).", folder.relative_to(root_folder()), size / 1e6, reason)
@@ -206,7 +206,7 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
 
 
 def _folders_of(stages: Sequence[Stage], artifacts: Sequence[Artifact]) -> Iterator[Path]:
-    """The folders that belong to the present settings."""
+    """The folders of the current settings."""
     yield from (stage.output().folder for stage in stages)
     for train in (stage for stage in stages if isinstance(stage, Train)):
         yield train.checkpoints()
@@ -216,7 +216,7 @@ def _folders_of(stages: Sequence[Stage], artifacts: Sequence[Artifact]) -> Itera
     if run.folder.is_dir():
         yield Export().output().folder
     else:
-        # The remote alone knows its weights.
+        # Only the remote has its weights.
         yield from (one.folder for one in artifacts if one.kind == layout.EXPORTS and run.expected in one.needs)
 
 
@@ -226,7 +226,7 @@ def _exports_of(runs: Sequence[Artifact], artifacts: Sequence[Artifact]) -> set[
 
 
 def _experiments_of(stages: Sequence[Stage]) -> set[str | None]:
-    return {None, *(stage.belongs_to() for stage in stages if isinstance(stage, Train))}
+    return {None, *(stage.experiment_name() for stage in stages if isinstance(stage, Train))}
 
 
 def _read_artifact(folder: Path) -> Artifact | None:
@@ -241,11 +241,11 @@ def _read_artifact(folder: Path) -> Artifact | None:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             record = _mapping(json.loads((folder / RECORD_NAME).read_bytes()))
     # Manifests of earlier versions do not name the experiment, and records of even earlier ones neither.
-    belongs_to = _mapping(manifest.get("belongs_to"))
-    about = record or belongs_to or manifest
+    run_of_checkpoint = _mapping(manifest.get("belongs_to"))
+    about = record or run_of_checkpoint or manifest
     experiment = about.get("experiment") or record.get("requested_dataset") or record.get("dataset")
     upstream = _mapping(manifest.get("identity")).get("upstream")
-    run, initial_run = _mapping(upstream).get("run"), belongs_to.get("initial_run")
+    run, initial_run = _mapping(upstream).get("run"), run_of_checkpoint.get("initial_run")
     needs = (_key(upstream), run, about.get("records_fingerprint"), initial_run)
     here_since = datetime.fromisoformat(manifest["created_at"]) if manifest else datetime.now(UTC)
     if fetched := read_fetched(folder):

@@ -1,7 +1,7 @@
-"""Scheduled runs: start Luigi in a child process, record how it ended, and notify people when that changed.
+"""Scheduled runs. Luigi runs in a child process. Its outcome is recorded, and a change of it is notified.
 
-The parent also sees endings that a run cannot report itself: killed for its memory, crashed in a library, or refused
-before it began. The exit code is that of the run, or 128 plus the number of the signal that ended it.
+The parent also detects outcomes that a run cannot report itself, such as a kill, a crash or a refused setting. The exit
+code is that of the run, or 128 plus the number of the signal that ended it.
 """
 
 import collections
@@ -173,11 +173,11 @@ def _send_by_apprise(address: str, content: Mapping[str, object]) -> bool:
     logger = logging.getLogger("apprise")
     # Apprise logs an address that it cannot parse.
     logger.setLevel(logging.CRITICAL)
-    is_known = channel.add(address)
+    is_resolved = channel.add(address)
     logger.setLevel(logging.WARNING)
-    if not is_known:
+    if not is_resolved:
         _logger.warning("[Notify] webhook_url is incomplete, or apprise does not support this kind of address.")
-    return is_known and _retrying(channel.notify)(title=content["text"], body=_as_text(content))
+    return is_resolved and _retrying(channel.notify)(title=content["text"], body=_as_text(content))
 
 
 def _as_text(content: Mapping[str, object]) -> str:
@@ -187,7 +187,7 @@ def _as_text(content: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def _settings(argv: Sequence[str]) -> Iterator[None]:
-    """The settings of the run. Of a refused command line, only the root and the notifications count."""
+    """Apply the settings of the run. If they are refused, only the root and the notifications count."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(command_line.in_force(["--module", "tasks", *argv]))
@@ -206,7 +206,7 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
 
 
 def _reporting_flags(argv: Sequence[str]) -> list[str]:
-    """The flags of a refused command line that say how the failure is reported."""
+    """The flags of a refused command line for the notification of the failure."""
     flags = command_line.words_and_flags(argv)[1]
     return [f"{flag}={value}" for flag, value in flags.items() if flag.startswith(("--Notify-", "--Metrics-"))]
 
@@ -229,7 +229,7 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     started, clock = datetime.now(UTC), time.monotonic()
     # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
     events = os.memfd_create("events")
-    command, environment = command_line.own_process(*argv, **{console.EVENTS_VARIABLE: str(events)})
+    command, environment = command_line.child_command(*argv, **{console.EVENTS_VARIABLE: str(events)})
     process = subprocess.Popen(
         command,
         env=environment,
@@ -293,7 +293,7 @@ def _record(outcome: Outcome) -> Outcome:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(filelock.FileLock(path.with_name(f".{path.name}.lock")))
         outcome = outcome.after(read_outcome(path) if path else None)
-        # Each channel by itself: one that is down neither silences nor repeats the other.
+        # Channels are independent, so that a failed one does not affect the others.
         for channel in CHANNELS:
             if channel not in outcome.notified and _notify(channel, outcome):
                 outcome = replace(outcome, notified=(*outcome.notified, channel))

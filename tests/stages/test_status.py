@@ -34,10 +34,10 @@ class Cache:
 class Below:
     """The stage below."""
 
-    task_family, below = "Source", ()
+    task_family, inputs = "Source", ()
 
     def __init__(self, *, known: bool) -> None:
-        self.is_known = lambda: known
+        self.is_resolved = lambda: known
 
 
 class Stage:
@@ -49,7 +49,7 @@ class Stage:
     def __init__(
         self, root: Path, *, known: bool = True, force: str = "", invalid: str = "", resumes: str = ""
     ) -> None:
-        self.below = [Below(known=known)]
+        self.inputs = [Below(known=known)]
         self.force, self._invalid, self._resumes, self._root = SimpleNamespace(stage=force), invalid, resumes, root
 
     def output(self) -> Artifact:
@@ -58,7 +58,7 @@ class Stage:
     def is_forced(self) -> bool:
         return bool(self.force.stage)
 
-    def may_be_fetched(self) -> bool:
+    def can_be_fetched(self) -> bool:
         return not self.is_forced()
 
     def unfinished(self) -> str:
