@@ -149,7 +149,7 @@ def test_the_published_figures_are_those_that_were_published():
         ({"val_acuracy": 0.9}, "val_acuracy"),
         ({"test_accuracy": 71.2}, "test_accuracy"),
         ({"train_seconds": 0}, "train_seconds"),
-        ({"train_seconds": None}, "expected a figure"),
+        ({"train_seconds": None}, "expected a metric"),
         ({"epochs": -1}, "epochs"),
         ({"scenario": ""}, "scenario"),
     ],

@@ -265,6 +265,6 @@ def _probe_hosts(builder: "DatasetBuilder") -> None:
             requests.head(url, timeout=PROBE_TIMEOUT_SECONDS).close()
         except (requests.RequestException, socket.gaierror) as error:
             raise DatasetUnavailableError(
-                f"{url} is unreachable ({type(error).__name__}). Connect to the network, set TFDS_DATA_DIR to the "
-                f"folder of a prepared copy, or download the file to {manual}."
+                f"{url} is unreachable ({type(error).__name__}). Connect to the network, set [Source] tfds_data_dir to "
+                f"the folder of a prepared copy, or download the file to {manual}."
             ) from error

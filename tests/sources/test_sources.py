@@ -149,7 +149,7 @@ def test_that_the_dataset_is_unavailable_is_said_where_the_placeholder_may_repla
 
 
 def test_tfds_alone_fails_where_the_dataset_cannot_be_had(tmp_path, no_network):
-    with pytest.raises(DatasetUnavailableError, match=r"unreachable.*TFDS_DATA_DIR"):
+    with pytest.raises(DatasetUnavailableError, match=r"unreachable.*tfds_data_dir"):
         sources.resolve(settings(tmp_path))
 
 
