@@ -196,7 +196,7 @@ def test_airflow_runs_the_dag_on_empty_roots_and_makes_nothing_twice(tmp_path, t
     assert "Records: building" in first["records"]
     assert first["records"].count("Pushed ") == 2
     assert "Records: downloading" in first["train"]
-    assert "training baseline_cnn" in first["train"]
+    assert "Training baseline_cnn" in first["train"]
     assert "Train: downloading" in first["report"]
     assert "Records: skipped" in first["report"]
     report = json.loads((airflow.reports / "report" / "report.json").read_text())

@@ -115,7 +115,7 @@ def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     here = ["--Storage-root", str(luigi.root), *FAST]
     assert {entry["state"] for entry in empty.status(*here).values()} == {"fresh"}
     doctor = empty.command("doctor", "--json", *here, "--Train-device", "cpu")
-    assert json.loads(doctor.stdout)["checks"]["storage"]["says"].startswith(f"{luigi.root}, ")
+    assert json.loads(doctor.stdout)["checks"]["storage"]["says"].startswith(f"{luigi.root} is writable, ")
     other = ["--Storage-root", str(luigi.root), *FAST[2:], "--Train-epochs", "2"]
     run = next(luigi.root.glob("runs/*"))
     assert str(run) in empty.command("clean-stale", *other).stdout

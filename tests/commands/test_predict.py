@@ -197,11 +197,11 @@ def test_the_command_sees_an_image_as_often_as_the_run_did_or_as_it_is_told(firs
     _, said, once = predicted(test_time_augmentation="none")
     assert "seen" not in said
     _, said, twice = predicted(test_time_augmentation="flip")
-    assert "1 of 1 images, each seen 2 times (flip): " in said
+    assert "Predicted 1 of 1 images, with the mean of 2 views (flip), to " in said
     assert once != twice
     assert predicted("--test-time-augmentation", "none")[2] == once
     code, said, _ = predicted("--test-time-augmentation", "flip", problem="next_token")
-    assert (code, "--test-time-augmentation: expected a run of images" in said) == (2, True)
+    assert (code, "--test-time-augmentation: expected a run on images" in said) == (2, True)
 
 
 @pytest.mark.slow

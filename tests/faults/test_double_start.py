@@ -35,7 +35,7 @@ def test_one_that_waits_for_another_with_other_settings_then_does_its_own_work(f
     luigi = first_run.copy(tmp_path)
     first = luigi.start(*FAST, "--Train-seed", "1")
     # Once it says so it holds the lock.
-    assert "Train: stale" in first.stderr.readline()
+    assert "Train: building" in first.stderr.readline()
     second = luigi(*FAST, "--Train-seed", "2", "--Storage-on-busy", "wait")
     assert first.wait(timeout=300) == 0
     first.communicate()

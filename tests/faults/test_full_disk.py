@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
     # A training that has not begun yet asks for its space first, and says the same without the system's words.
     full = r"No space left on device.*About [\d.]+ MB are needed, [\d.]+ MB are free"
     refused = r"[\d.]+ MB are needed, but only [\d.]+ MB are free"
-    assert re.search(f"{full}|{refused}" if line == "training baseline_cnn" else full, said, re.DOTALL), said
+    assert re.search(f"{full}|{refused}" if line == "Training baseline_cnn" else full, said, re.DOTALL), said
     assert "Traceback" not in said
     assert_nothing_partial(luigi.root)
     ballast.unlink()

@@ -187,6 +187,6 @@ def test_workers_train_side_by_side_as_far_as_resources_allow(first_run, tmp_pat
     assert len(luigi.artifacts("runs")) == 3
     running, greatest = 0, 0
     for line in done.stderr.splitlines():
-        running += ("Train: stale" in line) - ("Train: done" in line)
+        running += ("Train: building" in line) - ("Train: finished" in line)
         greatest = max(greatest, running)
     assert greatest == 2

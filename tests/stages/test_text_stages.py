@@ -53,14 +53,14 @@ def test_a_text_is_trained_on_and_reported(text):
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
     predicted = text.command("predict", name, str(source), "--output", str(output))
     assert predicted.returncode == 0, predicted.stderr
-    assert predicted.stdout.startswith("1 of 1 texts: ")
+    assert predicted.stdout.startswith("Predicted 1 of 1 texts to ")
     assert (output / "predictions.csv").read_text().startswith('"path","predicted","nats"')
 
     damaged = text.root.parent / "damaged.txt"
     damaged.write_bytes(b"\xff\xfe\x00")
     unusable = text.command("predict", name, str(damaged), "--output", str(output))
     assert unusable.returncode == 2
-    assert "TEXTS: none of the 1 files" in unusable.stderr
+    assert "TEXTS: expected texts, got 1 unusable files" in unusable.stderr
 
     gate = text.here("tasks", "Report", *FAST, "--Report-min-test-accuracy", "0.99")
     assert gate.returncode == 9, gate.stderr
@@ -80,4 +80,4 @@ def test_a_text_that_is_too_short_is_refused_before_it_is_written(tmp_path):
     luigi.write_config(f"[Source]\ndataset = text\npath = {tmp_path / 'short.txt'}")
     done = luigi.here("tasks", "Report", *FAST)
     assert done.returncode == 2
-    assert "[Records] sequence_length: expected less than the 6 characters of the train split, got 20" in done.stderr
+    assert "[Records] sequence_length: expected fewer than the 6 characters of the train split, got 20" in done.stderr

@@ -205,7 +205,7 @@ def test_a_checkpoint_of_the_other_backend_is_refused_and_said_so(runs, small_re
     of_jax = runs["jax"][0].with_name("jax-checkpoints")
     again = run(small_records, tmp_path / "again", checkpoints=shutil.copytree(of_jax, tmp_path / "copy"), **PLAIN)
     assert again["epochs_restored"] == 0
-    assert "training starts over: backend was 'jax', is 'tensorflow'" in caplog.text
+    assert "because it used other inputs: backend was 'jax', is 'tensorflow'" in caplog.text
 
 
 @pytest.mark.parametrize("device", ["tpu", "gpu"])
