@@ -166,7 +166,9 @@ def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_pr
 
 def test_comments_and_docstrings_make_nothing_stale(project):
     with (
-        project.edited("pipeline/models/baseline_cnn.py", '"""Build the baseline CNN', '# A comment.\n    """A network'),
+        project.edited(
+            "pipeline/models/baseline_cnn.py", '"""Build the baseline CNN', '# A comment.\n    """A network'
+        ),
         project.edited("pipeline/shards/plan.py", "def shard_bounds(", "# Why not.\ndef shard_bounds("),
     ):
         assert project.stale() == {}
