@@ -198,7 +198,7 @@ def test_a_webhook_that_is_down_changes_no_exit_code_and_gets_the_recovery(unatt
     assert unattended.nightly().returncode == 0
     (recovery,) = webhook.taken
     assert recovery["event"] == "recovery"
-    assert f"failing since {failed.started_at}" in recovery["text"]
+    assert f"failures since {failed.started_at}" in recovery["text"]
 
 
 @pytest.mark.slow
