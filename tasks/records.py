@@ -75,7 +75,7 @@ class Records(Stage, parameters=RecordsSettings):
         super().check()
 
     def store(self) -> "Store | None":
-        """Where the workers of a cluster write if they do not share the root."""
+        """Storage of a cluster's workers that do not share the root."""
         if self.workers_share == "root":
             return None
         from pipeline.shards.shared import Store

@@ -138,7 +138,7 @@ def _end(*_: object) -> None:
 
 
 def _seconds_left(runs: Sequence[Train]) -> float:
-    """Estimated time of the pending runs of a sweep. 0 before the first one is finished."""
+    """Estimated time of the remaining runs of a sweep. 0 before the first one is finished."""
     durations, pending = [], 0
     for run in runs:
         try:

@@ -42,7 +42,7 @@ class Source(Stage, parameters=SourceSettings):
         return Experiment().name or self.requested()
 
     def location(self) -> Location:
-        """Where the dataset is on this machine."""
+        """Paths of the dataset on this machine."""
         return kind_of(self.settings).location(self.output().folder)
 
     def requested(self) -> str:

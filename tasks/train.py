@@ -295,7 +295,7 @@ def require_device(settings: TrainSettings) -> None:
 
 
 def is_device_there(settings: TrainSettings) -> bool:
-    """Whether the device of the settings is there. An error that says nothing about the device ends the process."""
+    """Whether the device of the settings is there. An error that does not concern the device ends the process."""
     if error := _device_error(settings):
         if not isinstance(error, HardwareMismatchError):
             require_device(settings)

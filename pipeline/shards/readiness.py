@@ -67,7 +67,7 @@ def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineO
     if not isinstance(runner, PortableRunner):
         for name in options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
             hint = closest(name, [*valid]).replace("'", "'--", 1)
-            refuse("Records", "runner_options", "flags that Beam knows", f"--{name}", hint)
+            refuse("Records", "runner_options", "valid Beam flags", f"--{name}", hint)
     return options
 
 

@@ -1,6 +1,6 @@
-"""Sources of examples: TensorFlow Datasets, a folder or table of images, a text, and generated placeholders.
+"""Sources of examples, which are TensorFlow Datasets, folders or tables of images, texts and generated placeholders.
 
-``source.py`` names the kinds and says what each is asked. Each kind is one class in a module of its own.
+``source.py`` contains the protocol and the registry. Each kind is a class in its own module.
 """
 
 from pipeline.sources.source import Location, SourceInfo, availability, resolve

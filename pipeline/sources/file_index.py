@@ -1,6 +1,6 @@
-"""The index of a source of single files: its examples, the skipped files with reasons, and what has changed since.
+"""The index of a source of files, with its examples, the skipped files with reasons, and a check for changes.
 
-It is in the source's artifact. The standard library alone.
+The source's artifact contains the index.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class IndexedSplit:
-    """One split, column by column in the order of its paths, each (examples,).
+    """The columns of a split, each (examples,).
 
-    ``digests`` are hex sha256. Of images: ``plain`` is whether a file can be decoded as it is.
+    ``digests`` are hex sha256. ``plain`` is whether TensorFlow decodes an image file correctly.
     """
 
     paths: Sequence[str]
@@ -34,13 +34,13 @@ class IndexedSplit:
 
     @cached_property
     def keys(self) -> Sequence[str]:
-        """Keys of the examples, of one length and independent of the folder's place."""
+        """Keys of the examples. They have the same length and do not depend on the path of the folder."""
         return [path_key(path) for path in self.paths]
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that is no example: ``reason`` is one of a few. Digest and stamp are empty if it could not be read."""
+    """A skipped file, with one of a few reasons. Digest and stamp are empty if it could not be read."""
 
     path: str
     stamp: Stamp
@@ -51,7 +51,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files of a source. ``beside``: path → hex sha256 of files that describe the examples, such as a table."""
+    """The files of a source. ``beside`` maps files that describe the examples, such as a table, to their hex sha256."""
 
     splits: Mapping[str, IndexedSplit]
     skipped: Sequence[Skipped]
@@ -75,9 +75,9 @@ class FileIndex:
         return {path: (stamp, digest) for part in rows for path, stamp, digest in part}
 
     def changes(self, folder: Path, present: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
-        """Describe each file of ``folder`` that has changed since.
+        """Describe each file of ``folder`` that has changed.
 
-        ``present`` has the stamp of each file that exists now, and ``memory`` the digests of files read before.
+        ``present`` contains the stamps of all existing files, and ``memory`` the digests of files read before.
         """
         # A file that was missing when it was indexed has no stamp.
         before = {path: found for path, found in self.files.items() if found[0]}
@@ -99,17 +99,17 @@ def change(path: str, how: str) -> str:
 
 
 def path_key(path: str) -> str:
-    """Key of an example that is a file: a digest of its path below the source's folder."""
+    """Key of a file, which is a digest of its path below the source's folder."""
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
 
 
 def read_index(path: str) -> FileIndex:
-    """The index at a path, read once and again if it is replaced."""
+    """Read the index at a path. The result is cached until the file is replaced."""
     found = os.stat(path)
     return _read_index(path, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
-# At most two: an index takes a few hundred bytes per file.
+# At most two, because an index takes a few hundred bytes per file.
 @lru_cache(maxsize=2)
 def _read_index(path: str, stamp: tuple[int, int, int]) -> FileIndex:
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -129,7 +129,7 @@ def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class IndexKeys(Sequence[str]):
-    """Keys of examples without names. Each is made when it is used, as there may be a billion."""
+    """Keys of examples without names. They are computed on access, because there may be a billion."""
 
     split: str
     num_examples: int

@@ -1,4 +1,4 @@
-"""The base of sources of the user's own files: a folder of images, a table of images, a text."""
+"""The base class of sources of user files, which are folders of images, tables of images and texts."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from pipeline.sources.file_index import INDEX_NAME, FileIndex, change, read_inde
 from pipeline.sources.files import FolderError, Stamp, quoted, stamps
 from pipeline.sources.source import Kind
 
-# What a split may be called, in lower case.
+# Names of splits in lower case.
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
 
@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Files that a source names, before they are examined."""
+    """Files of a source before they are examined."""
 
     #: Split → path below the source's folder and label of each example.
     examples: Mapping[str, Sequence[tuple[str, str]]]
@@ -39,17 +39,17 @@ class FileSource(Kind):
 
     @property
     def path(self) -> Path:
-        """[Source] path, absolute. Links are not resolved, as they may lead anywhere."""
+        """[Source] path as an absolute path. Links are not resolved."""
         return Path(os.path.abspath(Path(self.settings.path).expanduser()))
 
     def name(self) -> str:
-        """Name of the folder or file, in letters that file names of shards may have."""
+        """Name of the folder or file, in letters that are allowed in the names of shards."""
         given = Path(self.settings.path).expanduser()
         name = given.name if self.is_folder() else given.stem
         return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or self.settings.dataset
 
     def is_folder(self) -> bool:
-        """Whether the path is that of a folder."""
+        """Whether the path is a folder."""
         return self.path.is_dir()
 
     def is_at_hand(self) -> bool:
@@ -66,10 +66,10 @@ class FileSource(Kind):
 
     @abstractmethod
     def folder(self) -> Path:
-        """The folder that paths of examples are below.
+        """The folder that contains all examples.
 
         Raises:
-            SettingsError: the path is missing, or no such source.
+            SettingsError: The path is missing, or is no such source.
         """
 
     @abstractmethod
@@ -77,7 +77,7 @@ class FileSource(Kind):
         """The files of the source.
 
         Raises:
-            SettingsError: there is no such source at the path, or too little of it.
+            SettingsError: The path contains no such source, or too few examples.
         """
 
     def beside(self) -> list[str]:
@@ -89,7 +89,7 @@ class FileSource(Kind):
         return self.found_files().stamps
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
-        """Describe each file that has changed, see ``Kind``."""
+        """Describe each file that has changed. See ``Kind``."""
         if not (artifact / INDEX_NAME).exists():
             return
         index, folder = read_index(str(artifact / INDEX_NAME)), self.folder()
@@ -100,7 +100,7 @@ class FileSource(Kind):
         """Path → stamp of all files of the folder.
 
         Raises:
-            SettingsError: a folder cannot be read, or is a link that leads out.
+            SettingsError: A folder cannot be read, or a link leads out of the folder.
         """
         try:
             return stamps(self.folder())
@@ -117,12 +117,12 @@ def by_split(examples: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[s
 
 
 def split_called(name: str) -> str:
-    """The split that a folder or a value means, "" if none."""
+    """The split with this name. "" if there is none."""
     return _SPLITS.get(name.lower(), "")
 
 
 def log_split_names(found: FoundFiles) -> None:
-    """Log the names that are no split's own."""
+    """Log names that stand for another split name."""
     for name in sorted(set(found.split_names)):
         if name != split_called(name):
             _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))

@@ -1,4 +1,4 @@
-"""Files of the user: a walk through a folder, contents, digests and stamps. The standard library alone."""
+"""Walks, contents, digests and stamps of user files."""
 
 import errno
 import hashlib
@@ -17,13 +17,13 @@ from pipeline.errors import message
 #: neither the second time nor the inode.
 Stamp = Sequence[int]
 
-# A text with as few is damaged.
+# A text with so few zero bytes is damaged.
 _FEW_ZEROS = 8
 _ENCODINGS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class FolderError(Exception):
-    """A folder cannot be walked. The caller knows the setting that names it."""
+    """A folder cannot be walked. The caller adds the name of the setting."""
 
     def __init__(self, expected: str, hint: str) -> None:
         self.expected, self.hint = expected, hint
@@ -32,7 +32,7 @@ class FolderError(Exception):
 
 @message
 def quoted(path: str) -> str:
-    """A path on one line that a terminal can show."""
+    """A path as printable text on one line."""
     return path if path.isprintable() else ascii(path)
 
 
@@ -49,17 +49,17 @@ def cannot_be_read(path: str, reason: str) -> str:
 
 
 def stamps(folder: Path) -> dict[str, Stamp]:
-    """Path below ``folder`` → stamp of each file, without hidden ones.
+    """Stamps of all files below ``folder``, by path. Hidden files are left out.
 
-    Links to folders are followed inside ``folder`` alone. A folder is entered once, under its own name if it has one.
+    Links to folders are followed only inside ``folder``. A folder is entered once, under its own name if possible.
 
     Raises:
-        FolderError: a folder cannot be read, or is a link that leads out.
+        FolderError: A folder cannot be read, or a link leads out of ``folder``.
     """
     found: dict[str, Stamp] = {}
     root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
     while waiting or links:
-        # Links last, and by name: the order of a directory's entries differs from copy to copy.
+        # Links last and by name, because the order of directory entries differs between copies.
         below = waiting.pop() if waiting else links.pop(links.index(min(links)))
         current = os.path.join(folder, below)
         real = os.path.realpath(current)
@@ -87,7 +87,7 @@ def stamps(folder: Path) -> dict[str, Stamp]:
 
 
 def stamps_of(folder: Path, paths: Iterable[str]) -> dict[str, Stamp]:
-    """Path → stamp of the files that exist."""
+    """Stamps of the existing files, by path."""
     found = {}
     for path in paths:
         with suppress(OSError):
@@ -108,13 +108,13 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def is_inside(real: str, root: str) -> bool:
-    """Whether a path is a folder or something below it, both free of links."""
+    """Whether a path is ``root`` or below it. Both must be free of links."""
     return f"{real}{os.sep}".startswith(f"{root.rstrip(os.sep)}{os.sep}")
 
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[io.FileIO]:
-    # Opening a named pipe would block. Without a buffer: making one takes as long as reading a small file.
+    # Opening a named pipe would block. No buffer, because its creation takes as long as reading a small file.
     with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no regular file", str(path))
@@ -122,10 +122,10 @@ def _opened(path: str | Path) -> Iterator[io.FileIO]:
 
 
 def read_file(path: str | Path) -> bytes:
-    """Contents of a file.
+    """Read a file.
 
     Raises:
-        OSError: it is missing, cannot be read, or is no regular file.
+        OSError: The file is missing, cannot be read, or is no regular file.
     """
     with _opened(path) as file:
         return file.read()
@@ -138,9 +138,9 @@ def file_digest(path: Path) -> str:
 
 
 def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str, str]:
-    """Name → hex sha256 of each file of a folder, "" if it cannot be read.
+    """Hex sha256 of files in a folder, by name. "" if a file cannot be read.
 
-    ``memory`` is the artifact with the digests of before. A file with the same stamp is not read again.
+    ``memory`` is the artifact with earlier digests. A file with the same stamp is not read again.
     """
     known = read_verified(memory) if memory else {}
 
@@ -158,7 +158,7 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
 
 
 def other_encoding(content: bytes) -> str:
-    """The likely encoding of a text that is not in UTF-8: UTF-16, UTF-32 or other. Else an empty string."""
+    """The likely encoding of a text that is not in UTF-8, which is UTF-16, UTF-32 or other. "" for UTF-8."""
     for mark, name in _ENCODINGS.items():
         if content.startswith(mark):
             return name

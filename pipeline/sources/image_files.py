@@ -1,8 +1,8 @@
-"""Single image files: examine them, and make plain what TensorFlow does not decode as it is meant.
+"""Checks of image files, and conversion of files that TensorFlow does not decode correctly.
 
-Formats are told by content, not by name. Upright JPEGs and PNGs of 8 bits in gray or RGB are *plain* and stay as they
-are. Pillow converts everything else: orientation by EXIF, palettes, CMYK, transparency, 16 bits per channel, BMP, GIF
-(the first frame), WebP, TIFF (the first page) and AVIF.
+The format is detected from the content, not from the name. Upright JPEGs and PNGs of 8 bits in gray or RGB are called
+*plain* and stay unchanged. Pillow converts all other files. EXIF orientation, palettes, CMYK, transparency and 16 bits
+per channel are converted, and so are BMP, WebP, AVIF, the first frame of a GIF and the first page of a TIFF.
 """
 
 import hashlib
@@ -28,25 +28,24 @@ from pipeline.settings.data import FULL_RANGE
 from pipeline.sources.file_index import Skipped
 from pipeline.sources.files import Stamp, is_inside, read_file
 
-# Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are
-# 300 MB as RGB.
+# Maximum number of pixels by the header, which can state any size. 100 million pixels are 300 MB as RGB.
 MAX_PIXELS = 100_000_000
 
-# Pillow parses files in Python, which threads share. From here on it pays to start processes (docs/LOG.md).
+# From this number of files on, processes are faster than threads, because Pillow parses in Python (docs/LOG.md).
 MANY_FILES = 10_000
 _FILES_AT_ONCE = 64
 
-# By Pillow's names. What it calls MPO is a JPEG with others behind it, as telephones write them: the first counts.
+# Formats by Pillow's names. MPO is a JPEG that is followed by other images, as phones write it. The first one counts.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 _JPEGS = ("JPEG", "MPO")
 _GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
-#: Encoding → how its files begin.
+#: First bytes of the files of each encoding.
 SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8"}
 _LOOKED_AT_BYTES = 2_048
 
 _ORIENTATION = 0x0112
-# EXIF orientation → what makes the picture upright.
+# Operation that makes an image upright, by EXIF orientation.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -64,9 +63,9 @@ _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded file: width and height of the upright picture, lowest and highest value if it has 16 bits.
+    """Properties of an image file, with the size of the upright image and the value range of a 16-bit image.
 
-    ``encoding`` is what it is stored in: jpeg if it is a JPEG, else png.
+    ``encoding`` is the encoding in the records, "jpeg" for a JPEG and "png" for all others.
     """
 
     digest: str
@@ -79,7 +78,7 @@ class Picture:
 
 
 class UndecodableError(ValueError):
-    """A file is no image that can be used: ``reason`` is one of a few, ``detail`` what was found."""
+    """A file is no usable image. ``reason`` is one of a few, and ``detail`` describes the file."""
 
     def __init__(self, reason: str, detail: object = "") -> None:
         self.reason, self.detail = reason, str(detail)
@@ -89,7 +88,7 @@ class UndecodableError(ValueError):
 def examine(
     folder: Path, paths: Sequence[str], stamps: Mapping[str, Stamp]
 ) -> tuple[dict[str, Picture], list[Skipped]]:
-    """Decode each file to its last pixel. Path → picture, and the files that cannot be used, in the order of paths."""
+    """Decode each file completely. Returns the images by path, and the unusable files in the order of paths."""
     pictures, skipped, root = {}, [], os.path.realpath(folder)
     folders = {os.path.dirname(path) for path in paths}
     outside = {below for below in folders if not is_inside(os.path.realpath(folder / below), root)}
@@ -113,7 +112,7 @@ def _workers(num_files: int) -> Executor:
     cores = machine.granted_cores()
     if num_files < MANY_FILES or cores == 1:
         return ThreadPoolExecutor(cores)
-    # Not forked from here, where other threads may hold a lock.
+    # Not forked from this process, where other threads may have a lock.
     context = multiprocessing.get_context("forkserver")
     return ProcessPoolExecutor(cores, mp_context=context, initializer=_start_worker)
 
@@ -142,7 +141,7 @@ def _examined(folder: str, root: str, outside: Set[str], path: str) -> Picture |
 
 
 def _content(folder: str, root: str, outside: Set[str], path: str) -> bytes:
-    """Contents of a file below ``folder``, whose path without links is ``root``; links lead ``outside``."""
+    """Read a file below ``folder``. ``root`` is its path without links. A link may lead ``outside``."""
     place = os.path.join(folder, path)
     # Few files are links.
     is_out = os.path.islink(place) and not is_inside(os.path.realpath(place), root)
@@ -157,15 +156,15 @@ def _content(folder: str, root: str, outside: Set[str], path: str) -> bytes:
 
 
 def inspect(content: bytes) -> Picture:
-    """Look at a file's content, to its last pixel.
+    """Decode a file completely, and return its properties.
 
     Raises:
-        UndecodableError: it is no such image, is cut off or damaged, or claims too many pixels.
+        UndecodableError: The file is no image, is truncated or damaged, or has too many pixels.
     """
     image = _opened(content)
     (width, height), mode, kind = image.size, image.mode, image.format
     try:
-        # A JPEG is decoded at an eighth of its size: every byte is read, and most of the work left out.
+        # A JPEG is decoded at an eighth of its size. Every byte is read, but most of the work is avoided.
         image.draft(mode, (max(1, width // 8), max(1, height // 8)))
         image.load()
     # Pillow raises many kinds for damaged files.
@@ -190,7 +189,7 @@ def inspect(content: bytes) -> Picture:
 
 
 def _is_whole_png(content: bytes) -> bool:
-    """Whether a PNG's checksums are right: Pillow decodes it all the same, TensorFlow does not."""
+    """Whether the checksums of a PNG are valid. TensorFlow requires it, Pillow does not."""
     # Pillow does not look at the last chunk.
     if not content.endswith(_PNG_END):
         return False
@@ -203,10 +202,10 @@ def _is_whole_png(content: bytes) -> bool:
 
 
 def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
-    """The same picture upright, of 8 bits, in gray or RGB, as a PNG, or as a JPEG of high quality.
+    """Convert an image to an upright one of 8 bits in gray or RGB, as a PNG or a JPEG of high quality.
 
     Raises:
-        UndecodableError: it cannot be decoded.
+        UndecodableError: The file cannot be decoded.
     """
     image = _opened(content)
     try:
@@ -214,7 +213,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
         if image.format == "PNG" and "transparency" in image.info:
             image.info["transparency"] = _of_8_bits(image.info["transparency"], image.mode, content[_PNG_DEPTH_AT])
         gray, turn = image.mode in _GRAY_MODES, _TURNS.get(_orientation_of(image))
-        # As it looks on paper: what is transparent shows white.
+        # Transparent pixels become white.
         if image.mode.startswith("I"):
             # 16 bits a channel; Pillow itself would cut off above 255.
             values, (low, high) = np.asarray(image).astype(np.int64), value_range
@@ -237,7 +236,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
 
 
 def _of_8_bits(level: int | tuple[int, ...] | bytes, mode: str, depth: int) -> int | tuple[int, ...] | bytes:
-    """A PNG's transparent level in the values that Pillow has: it scales the pixels and leaves this as it stands."""
+    """Scale the transparent level of a PNG. Pillow scales the pixels, but not this level."""
     if mode == "L" and depth in (2, 4):
         return level * (255 // (2**depth - 1))
     if mode == "RGB" and depth == 16:
@@ -246,9 +245,9 @@ def _of_8_bits(level: int | tuple[int, ...] | bytes, mode: str, depth: int) -> i
 
 
 def _orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation from 1 (upright) to 8; 1 if it is missing or unreadable.
+    """EXIF orientation from 1 (upright) to 8. 1 if it is missing or unreadable.
 
-    Pillow stops at the first damaged entry, and one of a camera's name may precede the orientation.
+    Pillow stops at the first damaged entry, which may come before the orientation.
     """
     exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
     order = {b"II*\0": "little", b"MM\0*": "big"}.get(exif[:4])

@@ -1,7 +1,7 @@
-"""A folder of images: ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``.
+"""A folder of images with the layout ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``.
 
-Folders below that of a label belong to it. Files beside the labels' folders (a license, notes) are no examples, nor are
-files with an ending that no image has.
+Subfolders of a label's folder have the same label. Files next to the labels' folders are no examples, nor are files
+whose extension is never that of an image.
 """
 
 import os
@@ -17,7 +17,7 @@ from pipeline.sources.files import Stamp
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
 LABELS_NAME = "labels.txt"
-# Names that may mean one split or the other.
+# Names that may stand for either split.
 _LIKE_SPLITS = {"eval", "holdout"}
 # Files of operating systems, and notes, tables and programs beside images.
 _NEVER_IMAGES = {"thumbs.db", "desktop.ini"}
@@ -27,10 +27,10 @@ _NEVER_ENDINGS |= {".tar", ".gz"}
 
 
 class ImageFolder(ImageSource):
-    """A folder with a folder for each label."""
+    """A folder with a subfolder per label."""
 
     def is_folder(self) -> bool:
-        """It should be, even if it is missing."""
+        """True, even if the folder is missing."""
         return True
 
     def folder(self) -> Path:
@@ -54,7 +54,7 @@ class ImageFolder(ImageSource):
         return self._found(self.all_stamps())
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
-        """As long as the same files are in folders, they are the same examples."""
+        """Stamps of all files. The same files in the same folders are the same examples."""
         present = self.all_stamps()
         images = {path: stamp for path, stamp in present.items() if "/" in path and _may_be_image(path)}
         return images if images.keys() == index.files.keys() else self._found(present).stamps
@@ -66,7 +66,7 @@ class ImageFolder(ImageSource):
         return FoundFiles(examples, stamps, self._in_order(labels), split_names)
 
     def _in_order(self, found: list[str]) -> tuple[str, ...]:
-        """The labels as labels.txt lists them, else sorted."""
+        """Labels in the order of labels.txt, or sorted without that file."""
         listing, path = self.folder() / LABELS_NAME, self.settings.path
         if listing.is_file():
             try:
@@ -88,7 +88,7 @@ def _refuse(path: str, hint: str) -> NoReturn:
 
 
 def _may_be_image(path: str) -> bool:
-    """Whether a file can be an image by its name, which says little of most files."""
+    """Whether the name of a file allows it to be an image."""
     name = path.rpartition("/")[2].lower()
     return name not in _NEVER_IMAGES and os.path.splitext(name)[1] not in _NEVER_ENDINGS
 
@@ -111,7 +111,7 @@ def _examples(path: str, images: Iterable[str]) -> tuple[dict[str, list[tuple[st
 
 
 def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
-    """Refuse folders of splits that would be taken for labels."""
+    """Refuse folders of splits that look like labels."""
     others = sorted(name for name, split in splits.items() if not split)
     if not is_deep and not others:
         _refuse(path, _no_label_folders(num_images))

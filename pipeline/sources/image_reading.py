@@ -1,4 +1,4 @@
-"""Read ranges of single image files. Threads read and check files a batch ahead; pixels are decoded by batch."""
+"""Reading of ranges of image files. Threads read and check files one batch ahead. Pixels are decoded per batch."""
 
 import hashlib
 import os
@@ -24,10 +24,10 @@ _BATCH = 128
 def read_files(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Examples ``start`` to ``stop - 1`` of an indexed split, see ``source.read_batches``.
+    """Read the examples ``start`` to ``stop - 1`` of an indexed split. See ``source.read_batches``.
 
     Raises:
-        ChangedSourceError: a file is missing or has changed since it was indexed.
+        ChangedSourceError: A file is missing or has changed since it was indexed.
     """
     indexed, channels = read_index(location.listing).splits[split], info.features[IMAGE].shape[2]
 
@@ -48,7 +48,7 @@ def read_files(
 
 
 def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.ndarray:
-    """Decode image files that Pillow can decode: uint8 (files, height, width, channels)."""
+    """Decode image files with Pillow to uint8 (files, height, width, channels)."""
     decoder = _decoder(form, channels)
     try:
         return decoder(tf.constant(contents)).numpy()
@@ -65,7 +65,7 @@ def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.nd
 
 
 def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
-    """The file as it is stored: its own bytes if they are plain and of the wanted encoding."""
+    """The stored bytes, which are those of the file if it is plain and has the encoding of the records."""
     path = os.path.join(folder, indexed.paths[index])
     try:
         content = read_file(path)

@@ -1,6 +1,6 @@
-"""The base of sources of single images: a folder and a table. Every image is decoded once, to its last pixel.
+"""The base class of folders and tables of images.
 
-So the number of examples, and the place of each in the shards, is known before a record is written.
+Every image is decoded once, so that the number and positions of the examples are certain before a record is written.
 """
 
 import logging
@@ -23,14 +23,14 @@ from pipeline.sources.source import Location, SourceInfo
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
 
-# Of the 65,536 values: 10, 12 and 14 bits use a 64th to a quarter of them.
+# Share of the 65,536 values. Images of 10, 12 and 14 bits use a 64th to a quarter of them.
 _LITTLE_OF_THE_RANGE = 0.25
 
 _logger = logging.getLogger(__name__)
 
 
 class ImageSource(FileSource):
-    """Single image files. Subclasses find them and their labels."""
+    """Image files. Subclasses find the files and their labels."""
 
     reader = "pipeline.sources.image_reading:read_files"
 
@@ -115,7 +115,7 @@ def _listed(skipped: Sequence[Skipped]) -> str:
 
 
 def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The 16-bit values that become black and white, by the lowest and the highest value of each such image."""
+    """The 16-bit values that become black and white, from the value range of each 16-bit image."""
     if not levels:
         return FULL_RANGE
     low, high = min(low for low, _ in levels), max(high for _, high in levels)
@@ -135,17 +135,17 @@ def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) ->
 
 
 def natural(label: str) -> list[tuple[int, int, str]]:
-    """Sort key of labels: numbers in them by value, the rest as text."""
+    """Sort key of labels, which compares numbers by value and other characters as text."""
     parts = re.split(r"(^-?\d+|\d+)", label)
-    # The numbers stand between the texts.
+    # Numbers and texts alternate.
     return [(0, int(part), part) if at % 2 else (1, 0, part) for at, part in enumerate(parts) if part]
 
 
 def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, ...]:
-    """The names of the labels. Each is a line of a file, a part of a path and a word of a report.
+    """Validate the names of the labels, which appear in files, paths and reports.
 
     Raises:
-        SettingsError: there are fewer than two labels, or a name is not allowed.
+        SettingsError: There are fewer than two labels, or a name is not allowed.
     """
     # Of the space alone: any other character that has no looks cannot be told from another.
     if odd := [label for label in names if not label.isprintable() or "/" in label or label != label.strip()]:

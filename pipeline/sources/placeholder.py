@@ -1,7 +1,7 @@
-"""The placeholder: generated images or text, if the dataset is unavailable or a placeholder is requested.
+"""Placeholder datasets, which are generated images or texts.
 
-A text is sentences of a small grammar. Each choice is a hash of its number, equal on all machines. Words agree in
-number, and a sentence that opens a quotation closes it. The entropy of the choices bounds the loss.
+A text consists of sentences of a small grammar. A hash makes each choice, so that all machines generate the same text.
+Words agree in number, and quotations are closed. The entropy of the choices is a lower bound of the loss.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ _PLACES = ("by the sea", "in the morning", "under the bridge", "at noon", "befor
 
 
 class Placeholder(Kind):
-    """Generated images of ten shapes, or sentences that are read as any text. The same on every machine."""
+    """Generated images of ten shapes, or generated sentences. They are the same on every machine."""
 
     reader = "pipeline.sources.placeholder_images:read_drawn"
 
     def name(self) -> str:
-        """As reports call it."""
+        """Name of the dataset in reports."""
         return SYNTHETIC
 
     def check(self) -> None:
-        """Nothing is needed."""
+        """A placeholder is always available."""
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Write the tokens of a text, or describe the images."""
@@ -71,7 +71,7 @@ def _nouns(choices: Iterator[int], many: int) -> str:
 
 
 def _of(words: tuple[str, ...], choices: Iterator[int]) -> str:
-    # The first words more often than the last, as in any language.
+    # The first words are more frequent than the last, as in any language.
     return words[next(choices) % (1 + next(choices) % len(words))]
 
 

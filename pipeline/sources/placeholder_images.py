@@ -1,7 +1,7 @@
-"""Placeholder images: ten shapes, drawn at any place, size and color, under noise.
+"""Placeholder images of ten shapes with random positions, sizes, colors and noise.
 
 An example depends only on its split and index. Every step is integer arithmetic on bytes of BLAKE2b, so all machines
-draw the same bytes. The label is in the shape alone: brightness and color say nothing about it.
+draw the same bytes. Only the shape depends on the label. Brightness and color do not.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def draw_block(split: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarra
 def read_drawn(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Draw a range of a split, see ``source.read_batches``."""
+    """Draw a range of a split. See ``source.read_batches``."""
     from pipeline.records.images import fit_batch
 
     for first in range(start, stop, _DRAW_BATCH):
@@ -80,7 +80,7 @@ def read_drawn(
 
 
 def labels_of(split: str, start: int, stop: int) -> np.ndarray:
-    """int64 (stop - start,): each ten examples from a multiple of ten have each label once, in a hashed order."""
+    """Labels, int64 (stop - start,). Each group of ten examples has every label once, in a hashed order."""
     labels = []
     for block in range(start // 10, -(-stop // 10)):
         step, first = _hash(f"{split}/{block}")[:2]
@@ -93,7 +93,7 @@ def _hash(text: str) -> bytes:
 
 
 def _noise(drawn: bytes) -> np.ndarray:
-    """int32 (examples, 32, 32, 3) from -128 to 127: a part of one long noise, which the last draws of each choose."""
+    """Noise from -128 to 127, int32 (examples, 32, 32, 3). The last draws select windows of a long noise sequence."""
     size = _SIDE * _SIDE * 3
     starts = np.frombuffer(drawn, "<u4").reshape(-1, 16)[:, -1] % (len(_long_noise()) - size)
     windows = np.lib.stride_tricks.sliding_window_view(_long_noise(), size)

@@ -1,4 +1,4 @@
-"""The kinds of sources and the description of a source. Importing this module needs the standard library alone."""
+"""The protocol, registry and description of sources. Importing this module needs only the standard library."""
 
 import logging
 import pkgutil
@@ -32,33 +32,33 @@ SOURCES = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInfo:
-    """Contents of a source, independent of its place."""
+    """Contents of a source, independent of its path."""
 
     dataset: str
     #: Key of ``SOURCES``.
     origin: str
     version: str
-    #: With the image encoding of the source.
+    #: Feature spec, with the image encoding of the source.
     features: FeatureSpec
     #: Key of ``problems.PROBLEMS``.
     problem: str = "image_classification"
     #: Labels, or the vocabulary of a text.
     label_names: tuple[str, ...]
-    #: Per split; of a text tokens.
+    #: Number of examples per split, or of tokens for a text.
     num_examples: Mapping[str, int]
     #: Share of train that becomes the test split, if the source has none.
     test_share: float = 0.0
     #: Stored bytes, approximately.
     bytes_per_example: int = 0
-    #: Least number of pixels of any side of an image, 0 if unknown.
+    #: Smallest side of any image in pixels. 0 if unknown.
     smallest_side: int = 0
-    #: Reason → number of files that are left out.
+    #: Number of skipped files by reason.
     skipped: Mapping[str, int] = field(default_factory=dict)
     #: Values of 16-bit images that become black and white.
     value_range: tuple[int, int] = FULL_RANGE
     #: Folder of a prepared TFDS dataset below that of all datasets.
     prepared_as: str = ""
-    #: Identifies the contents among sources of one name and version, empty for a placeholder.
+    #: Identifies the contents of a source. Empty for a placeholder.
     digest: str = ""
 
     @classmethod
@@ -69,20 +69,20 @@ class SourceInfo:
         return cls(**{**stored, "features": features, "label_names": names, "value_range": limits})
 
     def to_json(self) -> dict:
-        """Plain JSON data, equal for equal infos."""
+        """JSON data, equal for equal infos."""
         lists = {"label_names": list(self.label_names), "value_range": list(self.value_range)}
         return {**vars(self), "features": spec_to_json(self.features), **lists}
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the examples are cut out of one long sequence, as a text."""
+        """Whether the examples are windows of one long sequence, such as a text."""
         return self.features[content_name(self.features)].is_sequence
 
     def cut(self, sequence_length: int) -> "SourceInfo":
-        """The source as records contain it: a text in examples of ``sequence_length`` + 1 tokens.
+        """Cut a text into examples of ``sequence_length`` + 1 tokens, as in the records.
 
         Raises:
-            SettingsError: a split is too short for one example.
+            SettingsError: A split is too short for one example.
         """
         if not self.is_sequence:
             return self
@@ -101,9 +101,9 @@ class SourceInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """Place of a source on this machine; no part of any identity.
+    """Paths of a source on this machine. They are in no identity.
 
-    ``folder`` contains single image files and ``listing`` is their index. ``artifact`` is the source's artifact.
+    ``folder`` contains image files, and ``listing`` is their index. ``artifact`` is the source's artifact.
     """
 
     tfds_data_dir: str = ""
@@ -113,7 +113,7 @@ class Location:
 
 
 class Kind(ABC):
-    """A kind of source, as the settings request it. Its module imports libraries where it uses them."""
+    """A kind of source. Its module imports libraries only where it uses them."""
 
     #: ``module:function`` that reads a range of a split, see ``read_batches``.
     reader: ClassVar[str]
@@ -130,35 +130,35 @@ class Kind(ABC):
         return True
 
     def place(self) -> str:
-        """Folder or file of the data on this machine, "" if they are generated."""
+        """Folder or file of the data on this machine. "" if they are generated."""
         return ""
 
     def location(self, artifact: Path) -> Location:
-        """Where the data are; ``artifact`` is the folder of the source's artifact."""
+        """Paths of the data. ``artifact`` is the folder of the source's artifact."""
         return Location(artifact=str(artifact))
 
     @abstractmethod
     def check(self) -> None:
-        """Raise as ``find`` would, without a change: before a download its hosts are asked."""
+        """Raise the errors of ``find`` without a change. If a download is needed, only check the hosts."""
 
     @abstractmethod
     def find(self, artifact: Path | None) -> SourceInfo:
         """Obtain and examine the data.
 
         Args:
-            artifact: folder for the index of the files and the tokens of a text, if wanted.
+            artifact: Folder for the index of the files and the tokens of a text. None writes neither.
 
         Raises:
-            DatasetUnavailableError: the data cannot be downloaded.
-            SettingsError: there are no usable data at the path, or the dataset is unknown.
-            DamagedArtifactError: images cannot be decoded, or a download has another digest.
+            DatasetUnavailableError: The data cannot be downloaded.
+            SettingsError: The path contains no usable data, or the dataset is unknown.
+            DamagedArtifactError: Images cannot be decoded, or a download has another digest.
         """
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each difference between the data and the artifact with this JSON of ``SourceInfo``.
 
         Raises:
-            SettingsError: there are no usable data at the path any more.
+            SettingsError: The path no longer contains usable data.
         """
         return iter(())
 
@@ -169,7 +169,7 @@ def kind_of(settings: SourceSettings) -> Kind:
 
 
 def dataset_of(settings: SourceSettings) -> Kind:
-    """The same, whether or not a placeholder is requested in its place."""
+    """Like ``kind_of``, but ignore a requested placeholder."""
     is_kind = settings.has_path or SOURCES.is_outside(settings.dataset)
     return _kind(settings.dataset if is_kind else TFDS, settings)
 
@@ -179,7 +179,7 @@ def _kind(origin: str, settings: SourceSettings) -> Kind:
 
 
 def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
-    """Obtain the dataset that ``settings`` request, or its placeholder if that is allowed. See ``Kind.find``."""
+    """Obtain the dataset of the settings, or its placeholder if the settings allow that. See ``Kind.find``."""
     try:
         return kind_of(settings).find(folder)
     except DatasetUnavailableError as error:
@@ -194,7 +194,7 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
 
 
 def availability(settings: SourceSettings) -> str:
-    """Describe how the dataset would be obtained, without a change. Raises as ``resolve`` before a download."""
+    """Describe how the dataset would be obtained. Raises the errors of ``resolve`` that come before a download."""
     kind, unavailable = kind_of(settings), None
     try:
         kind.check()
@@ -219,16 +219,16 @@ def read_batches(
 ) -> Iterator[dict]:
     """Read the examples ``start`` to ``stop - 1`` of a split in the source's order, a few hundred at a time.
 
-    A text is read as ``SourceInfo.cut`` cuts it, and ``form`` is None.
+    A text is read in the examples of ``SourceInfo.cut``, and ``form`` is None.
 
     Yields:
-        By feature: images, uint8 (batch, height, width, channels) if stored raw, else a list of encoded images; int64
-        labels (batch,); uint8 tokens (batch, length).
+        The features of a batch. Raw images are uint8 (batch, height, width, channels), encoded images a list. Labels
+        are int64 (batch,), and tokens uint8 (batch, length).
 
     Raises:
-        DatasetUnavailableError: the prepared copy is missing and cannot be prepared again.
-        DamagedArtifactError: the data are of another version, have changed, or cannot be read to the end.
-        UnsupportedDatasetError: an example has no label.
+        DatasetUnavailableError: The prepared copy is missing and cannot be prepared again.
+        DamagedArtifactError: The data have another version, have changed, or cannot be read completely.
+        UnsupportedDatasetError: An example has no label.
     """
     # The tokens of a text of any origin are in the source's artifact.
     kind = SOURCES.load("text" if info.is_sequence else info.origin)

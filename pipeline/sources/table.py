@@ -1,4 +1,4 @@
-"""A table of images: CSV, TSV or Parquet with a row per image. Paths are relative to the table."""
+"""A table of images in CSV, TSV or Parquet, with a row per image. Paths are relative to the table."""
 
 import csv
 import os
@@ -19,20 +19,20 @@ from pipeline.sources.image_source import ImageSource, checked_labels, natural
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
-# A number or the name of an image, as no column is called.
+# Matches numbers and names of images, which are no names of columns.
 _VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)", re.IGNORECASE)
 # As programs write one, in some languages with a comma.
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _LIST = re.compile(r"\[.*\]")
-# What programs write into a cell without a value.
+# Text in cells without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
-# Fewer rows say nothing by how many values differ.
+# Minimum number of rows to judge by the number of different values.
 _FEW_ROWS, _MANY_DIFFERENT = 20, 0.9
 _MAX_ROWS = 5
 
 
 class Table(ImageSource):
-    """A file that lists images, their labels and, in a column of choice, their splits."""
+    """A file that lists images, their labels and optionally their splits."""
 
     def folder(self) -> Path:
         """The folder of the table."""
@@ -76,11 +76,11 @@ class Table(ImageSource):
         return FoundFiles(examples, stamps, label_names, split_names)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
-        """The examples of a table that has not changed are the same: only their files may differ."""
+        """Stamps of the files. An unchanged table has the same examples."""
         return stamps_of(self.folder(), index.files)
 
     def _columns(self) -> list[list[str]]:
-        """The columns that settings name, as text: a label 007 is not the number 7."""
+        """The columns of the settings as text, because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
         if ending != ".parquet" and ending not in _DELIMITERS:
             _refuse(self.settings, "a table that ends in .csv, .tsv or .parquet")
@@ -157,7 +157,7 @@ class Table(ImageSource):
         return [*wanted.values()]
 
     def _below(self, path: str, folder: Path) -> str:
-        """The path of an image below the table's folder, as it is written there; "" if there is none."""
+        """The path of an image below the table's folder. "" if the image does not exist."""
         if not path or _ADDRESS.match(path):
             return path
         path = f"{self.settings.path_prefix}{path}{self.settings.path_suffix}"
@@ -174,7 +174,7 @@ class Table(ImageSource):
         return path
 
     def _check_rows(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        """That each row is of one image below the table."""
+        """Check that each row has one image below the table's folder."""
         numbered = [*enumerate(rows, start=1)]
         if bad := [row for row in numbered if not (row[1][0] and row[1][1] and split_called(row[1][2]))]:
             _refuse(self.settings, "a path, a label and a split (train, validation or test) in each row", _rows(bad))
@@ -192,7 +192,7 @@ class Table(ImageSource):
             _refuse(self.settings, "one row per image", _rows(bad))
 
     def _check_labels(self, labels: Sequence[str]) -> None:
-        """That the column has labels: neither numbers to predict, nor names, nor several in a cell."""
+        """Check that the column contains labels, not numbers to predict, unique names or several labels in a cell."""
         different = set(labels)
         fractions = sorted(label for label in different if not re.fullmatch(r"[+-]?\d+", label))
         if fractions and all(map(_NUMBER.fullmatch, different)):

@@ -1,8 +1,8 @@
-"""One long text: a file, or the files of a folder joined in the order of their paths, as they are.
+"""A text, which is a file or the concatenated files of a folder in the order of their paths.
 
-The source's artifact contains the text as tokens, a byte each in a file per split. So it is read and decoded once.
-An example has ``sequence_length`` + 1 tokens, and all but the first are predicted. The last token of an example is the
-first of the next, so each token but the first is predicted once. Tokens at the end that fill no example are left out.
+The source's artifact contains the text as tokens of one byte, in a file per split. The text is thus decoded only once.
+An example has ``sequence_length`` + 1 tokens. A model predicts all its tokens except the first. The last token of an
+example is the first of the next one, so each token is predicted once. Remaining tokens at the end are left out.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from pipeline.sources.source import Location, SourceInfo
 if TYPE_CHECKING:
     import numpy as np
 
-#: Of a text as a whole: numbers in its vocabulary, and a key.
+#: Feature spec of a text, with tokens of its vocabulary and a key.
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
 
 _READ_AT_ONCE = 4_096
@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Text(FileSource):
-    """A text whose next characters are predicted."""
+    """A text for next-token prediction."""
 
     reader = "pipeline.sources.text:read_tokens"
 
@@ -79,7 +79,7 @@ class Text(FileSource):
         return SourceInfo(dataset=self.name(), origin="text", version="1", digest=index.digest(), **facts)
 
     def found_files(self) -> FoundFiles:
-        """The files split by split; one file, or a folder without folders of splits, is train."""
+        """The files of each split. A file, or a folder without folders of splits, is the train split."""
         present = self.all_stamps() if self.is_folder() else stamps_of(self.folder(), [self.path.name])
         if not present:
             _refuse(self.settings, " It contains no files.")
@@ -112,7 +112,7 @@ class Text(FileSource):
             _refuse(self.settings, cannot_be_read(str(folder / path), error.strerror))
 
     def _decoded(self, path: str, content: bytes) -> str:
-        """The text of a file without a mark of the byte order, its lines ended by a line feed alone."""
+        """The text of a file without a byte order mark and with line feeds as line ends."""
         if encoding := other_encoding(content):
             _refuse(self.settings, f" {quoted(path)}: {is_in(encoding)}")
         if zeros := content.count(0):
@@ -131,7 +131,7 @@ def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn
 
 
 def _labels_of(paths: Iterable[str]) -> list[str]:
-    """Folders below those of splits that look like labels: several in each split, of several files each."""
+    """Subfolders of splits that look like labels, because each split has several of them with several files."""
     below: dict[str, Counter[str]] = {}
     for split, *rest in [path.split("/") for path in paths if "/" in path]:
         below.setdefault(split, Counter()).update(rest[:-1][:1])
@@ -141,7 +141,7 @@ def _labels_of(paths: Iterable[str]) -> list[str]:
 
 
 def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share: float) -> dict:
-    """Write the tokens of texts by split to ``folder``, if there is one; the fields of ``SourceInfo`` that follow."""
+    """Write the tokens of texts by split to ``folder``, unless it is None. Returns fields of ``SourceInfo``."""
     # Luigi's process imports this module, but no NumPy.
     from pipeline.records.vocabulary import Vocabulary
 
@@ -169,10 +169,10 @@ def _tokens_path(artifact: Path, split: str) -> Path:
 def read_tokens(
     info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
 ) -> Iterator[dict[str, "np.ndarray"]]:
-    """Examples ``start`` to ``stop - 1`` of a split, in the order of the text, see ``source.read_batches``.
+    """Read the examples ``start`` to ``stop - 1`` of a split in order. See ``source.read_batches``.
 
     Raises:
-        DamagedArtifactError: the source's artifact is missing, or contains another text.
+        DamagedArtifactError: The source's artifact is missing or contains another text.
     """
     import numpy as np
 
@@ -193,7 +193,7 @@ def read_tokens(
 
 
 def text_digest(info: SourceInfo, artifact: Path) -> str:
-    """Hex sha256 of a text in UTF-8, all its splits one after the other."""
+    """Hex sha256 of the concatenated splits of a text in UTF-8."""
     import numpy as np
 
     from pipeline.records.vocabulary import Vocabulary

@@ -1,7 +1,7 @@
-"""TensorFlow Datasets: find a dataset, prepare it once, describe it, and see whether the prepared copy has changed.
+"""Datasets of TensorFlow Datasets, which are prepared once and then checked for changes.
 
-A prepared copy is used without the network. Before a download each host is asked once: TFDS itself tries an unreachable
-host for more than three minutes, too long for ``origin = auto``.
+A prepared copy works offline. Before a download, each host is probed once. TFDS itself would retry an unreachable host
+for more than three minutes, which is too long for ``origin = auto``.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PROBE_TIMEOUT_SECONDS = 10
 _DESCRIPTIONS = ("dataset_info.json", "features.json")
-# Of an open file, so that the error names none.
+# An error with an open file, which does not contain the path.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 
@@ -45,7 +45,7 @@ class Tfds(Kind):
     reader = "pipeline.sources.tfds_reading:read_prepared"
 
     def is_at_hand(self) -> bool:
-        """Whether there is a prepared copy."""
+        """Whether a prepared copy exists."""
         return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)
 
     def place(self) -> str:
@@ -53,11 +53,11 @@ class Tfds(Kind):
         return str(datasets_folder(self.settings.tfds_data_dir))
 
     def location(self, artifact: Path) -> Location:
-        """The folder of all datasets, absolute for processes with another environment."""
+        """The absolute folder of all datasets, for processes with another environment."""
         return Location(tfds_data_dir=self.place(), artifact=str(artifact))
 
     def check(self) -> None:
-        """Look for a prepared copy, and ask the hosts if there is none."""
+        """Check that a prepared copy exists or the hosts answer."""
         builder, _ = self._supported()
         if not builder.is_prepared():
             _probe_hosts(builder)
@@ -66,10 +66,10 @@ class Tfds(Kind):
         """Download and prepare the dataset if it is not prepared, and describe it.
 
         Raises:
-            UnsupportedDatasetError: not uint8 image classification or text with a train split.
+            UnsupportedDatasetError: The dataset has no train split, or neither uint8 images with labels nor a text.
         """
         dataset = self.settings.dataset
-        # Asked before a download.
+        # Checked before a download.
         builder, keys = self._supported()
         prepare(builder, dataset)
         splits = builder.info.splits
@@ -116,7 +116,7 @@ class Tfds(Kind):
         return written_tokens(decoded, artifact, test_share=self.settings.test_share)
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
-        """Compare the prepared copy. One that is missing has not changed: its records are as good as before."""
+        """Describe changes of the prepared copy. A missing copy is no change, because the records are still valid."""
         if source["origin"] != TFDS:
             return
         folder = datasets_folder(self.settings.tfds_data_dir) / source["prepared_as"]
@@ -131,24 +131,24 @@ def _has_changed(folder: Path) -> str:
 
 
 def datasets_folder(data_dir: str) -> Path:
-    """The absolute folder of prepared datasets as TFDS resolves it; ``data_dir`` is [Source] tfds_data_dir."""
+    """The absolute folder of prepared datasets, as TFDS resolves it. ``data_dir`` is [Source] tfds_data_dir."""
     given = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return Path(given).expanduser().absolute()
 
 
 def is_prepared(dataset: str, data_dir: str) -> bool:
-    """Whether there is a prepared copy of a dataset, in any version, without an import of TFDS."""
+    """Whether a prepared copy of a dataset exists in any version. TFDS is not imported."""
     place = datasets_folder(data_dir) / dataset.partition(":")[0]
     return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
 
 
 def prepared_digest(folder: Path, memory: Path | None) -> str:
-    """Hex sha256 over names and contents of a prepared dataset: copies of one version and size may differ.
+    """Hex sha256 of the names and contents of a prepared dataset.
 
-    ``memory`` is the source's artifact, see ``files.digests``.
+    ``memory`` is the source's artifact. See ``files.digests``.
 
     Raises:
-        OSError: the folder is missing, or a file cannot be read.
+        OSError: The folder is missing, or a file cannot be read.
     """
     names = sorted(path.name for path in folder.iterdir() if path.name in _DESCRIPTIONS or ".tfrecord" in path.name)
     found = digests(folder, names, memory)
@@ -175,7 +175,7 @@ def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
     """The builder of a dataset, prepared or not.
 
     Raises:
-        SettingsError: the dataset is unknown, or needs a package that is not installed.
+        SettingsError: The dataset is unknown, or needs a package that is not installed.
     """
     import tensorflow_datasets as tfds
 
@@ -191,7 +191,7 @@ def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
 
 
 def _text_key(builder: "DatasetBuilder") -> tuple[str, ...]:
-    """The name of the feature of a dataset that is text and nothing else."""
+    """Name of the text feature of a dataset that has only this feature."""
     from tensorflow_datasets.core.features import FeaturesDict, Text
 
     features = builder.info.features
@@ -203,7 +203,7 @@ def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
     """Names of the image and the label feature.
 
     Raises:
-        UnsupportedDatasetError: there is no such pair of a uint8 image and a class label.
+        UnsupportedDatasetError: The dataset has no pair of a uint8 image and a class label.
     """
     import numpy as np
     from tensorflow_datasets.core.features import ClassLabel, FeaturesDict, Image
@@ -254,7 +254,7 @@ def _datasets_folder(builder: "DatasetBuilder") -> Path:
 
 
 def _probe_hosts(builder: "DatasetBuilder") -> None:
-    """Ask the host of each file for an answer, unless the file is in TFDS's folder for manual downloads."""
+    """Check that the host of each file answers, unless the file is in TFDS's folder for manual downloads."""
     import requests
 
     manual = _datasets_folder(builder) / "downloads" / "manual"
@@ -265,6 +265,6 @@ def _probe_hosts(builder: "DatasetBuilder") -> None:
             requests.head(url, timeout=PROBE_TIMEOUT_SECONDS).close()
         except (requests.RequestException, socket.gaierror) as error:
             raise DatasetUnavailableError(
-                f"{url} is unreachable ({type(error).__name__}). Connect to the network, set [Source] tfds_data_dir to "
-                f"the folder of a prepared copy, or download the file to {manual}."
+                f"{url} is unreachable ({type(error).__name__}). Connect to the internet, set [Source] tfds_data_dir "
+                f"to the folder of a prepared copy, or download the file to {manual}."
             ) from error

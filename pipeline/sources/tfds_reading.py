@@ -1,6 +1,6 @@
-"""Read prepared TFDS datasets from their TFRecord files, a batch of serialized examples at a time.
+"""Reading of prepared TFDS datasets from their TFRecord files in batches of serialized examples.
 
-``as_dataset`` parses each example by itself, and takes 1.4 times as long for 50,000 images.
+``as_dataset`` parses each example separately and takes 1.4 times as long for 50,000 images.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _DECODE_BATCH = 128
 def read_prepared(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Examples ``start`` to ``stop - 1`` of a split, see ``source.read_batches``."""
+    """Read the examples ``start`` to ``stop - 1`` of a split. See ``source.read_batches``."""
     builder, take_apart = _opened(info.dataset, info.digest, location, form)
     found = 0
     try:
@@ -58,7 +58,7 @@ def _unreadable(builder: "DatasetBuilder", split: str, found: str) -> DamagedArt
 
 
 def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
-    """The images in the encoding of the form, which most have already."""
+    """Convert images to the encoding of the form, if they do not have it."""
     if form.encoding == "image":
         return images
     signature = SIGNATURES[form.encoding]
@@ -69,7 +69,7 @@ def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
 def _opened(
     dataset: str, digest: str, location: Location, form: ImageForm
 ) -> tuple["DatasetBuilder", tf.types.experimental.GenericFunction]:
-    """Open and trace once in a process. The function turns serialized examples into images and labels."""
+    """The dataset's function from serialized examples to images and labels, traced once per process."""
     builder = find_builder(dataset, location.tfds_data_dir)
     prepare(builder, dataset)
     # Stamps in the artifact spare this worker a reading.
@@ -96,7 +96,7 @@ def _opened(
 def _decoded(
     builder: "DatasetBuilder", take_apart: tf.types.experimental.GenericFunction, split: str, start: int, stop: int
 ) -> tf.data.NumpyIterator:
-    """Batches of the range, one file after the other, so that no example depends on how a split is cut."""
+    """Yield batches of the range, file by file."""
     serialized = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
     for part in builder.info.splits[f"{split}[{start}:{stop}]"].file_instructions:
         records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)

@@ -124,7 +124,9 @@ def test_code_that_a_fetched_run_names_is_imported_only_where_the_settings_name_
     (run / "run.json").write_text(json.dumps(record | {"model": "evil:build"}))
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SettingsError, match=r"came from s3://bucket/team\. To import it .* --Train-model evil:build"):
+    with pytest.raises(
+        SettingsError, match=r"is from s3://bucket/team, .*Allow its import with --Train-model evil:build"
+    ):
         load_trained(run, model="tests.tiny_model:build")
     # An installed package registers no model of this name.
     (run / "run.json").write_text(json.dumps(record | {"model": "evil"}))
