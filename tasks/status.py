@@ -26,6 +26,10 @@ class State(StrEnum):
     WAITING = "waiting"
 
 
+# In a line of the log.
+_MAX_REASONS = 5
+
+
 @dataclass(frozen=True)
 class Status:
     """State of an artifact on this machine."""
@@ -41,7 +45,10 @@ class Status:
 
     def __str__(self) -> str:
         between = " " if self.state is State.WAITING else ": "
-        return between.join([self.state, "; ".join(self.reasons)]) if self.reasons else self.state
+        reasons = list(self.reasons[:_MAX_REASONS])
+        if len(self.reasons) > _MAX_REASONS:
+            reasons.append(f"and {len(self.reasons) - _MAX_REASONS} more, see make status")
+        return between.join([self.state, "; ".join(reasons)]) if reasons else self.state
 
     @property
     def is_fresh(self) -> bool:

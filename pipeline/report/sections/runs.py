@@ -133,7 +133,7 @@ def _switch(value: Any) -> str:
 def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     """Yield all other facts that are needed to repeat a run."""
     batch = f"{fmt.number(run.global_batch_size)} {run.units.examples}"
-    yield "Model / recipe", fmt.model_and_recipe(run)
+    yield "Model / training recipe", fmt.model_and_recipe(run)
     yield from _weights(run)
     yield "Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"
     yield "Seed", fmt.plain(run.seed)
