@@ -26,7 +26,7 @@ def train_until(epochs_done, records, folder, **settings):
     """Train until the checkpoint of an epoch is there. It lies in ``folder / "checkpoints"``."""
     from pipeline.training import loop
 
-    report = loop._report
+    report = loop._log_epoch
 
     def kill(row, *more):
         if row["epoch"] == epochs_done:
@@ -34,7 +34,7 @@ def train_until(epochs_done, records, folder, **settings):
         return report(row, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_report", kill)
+        patch.setattr(loop, "_log_epoch", kill)
         with pytest.raises(Killed):
             run(records, folder / f"killed-{epochs_done}", checkpoints=folder / "checkpoints", **settings)
 
