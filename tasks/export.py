@@ -1,9 +1,12 @@
 """The Export stage, which writes the model of a run in formats for other programs."""
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+
+import luigi
 
 from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtifactError, SettingsError
@@ -17,6 +20,8 @@ from tasks.records import Records
 from tasks.stage import Stage
 from tasks.status import Artifact
 from tasks.train import Train
+
+_logger = logging.getLogger(__name__)
 
 
 class Export(Stage, parameters=ExportSettings):
@@ -88,3 +93,10 @@ class Export(Stage, parameters=ExportSettings):
                 f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"
             )
         print(f"Export: {artifact}")
+
+
+@Export.event_handler(luigi.Event.DEPENDENCY_PRESENT)
+def say_nothing_to_do(export: Export) -> None:
+    """Luigi found a fresh export."""
+    _logger.info("Nothing to do. The export is fresh.")
+    print(f"Export: {export.output()}")

@@ -154,7 +154,10 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert "deprecated" not in done.stderr
     assert "LiteRT int8" in done.stdout
     assert len(luigi.artifacts("exports")) == 1
-    assert "building" not in luigi.here("tasks", *command).stderr
+    again = luigi.here("tasks", *command)
+    assert "building" not in again.stderr
+    assert "Nothing to do. The export is fresh." in again.stderr
+    assert again.stdout.startswith("Export: ")
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     (facts,) = luigi.report()["exports"].values()
     assert set(facts["forms"]) == {"SavedModel", "LiteRT float32", "LiteRT int8"}
