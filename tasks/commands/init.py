@@ -28,7 +28,7 @@ def init(parser: Parser, argv: Sequence[str]) -> int:
         except OSError as error:
             raise StorageError(f"{project / name}: cannot be written ({error.strerror}).") from error
     print("Put your images into a folder per label, such as flowers/daisy/. Next, run:")
-    print("  tensorcraft run --Source-dataset folder --Source-path flowers")
+    print("  tensorcraft run --Source-dataset folder --Source-path flowers --Records-image-size 96")
     return 0
 
 

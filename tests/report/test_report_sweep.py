@@ -414,4 +414,4 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     shutil.rmtree(copy)
 
     stale = luigi.command("clean-stale", *arguments)
-    assert "in 1 artifacts, none removed" in stale.stdout, "only the run of another number of epochs"
+    assert "in 1 artifact, none removed" in stale.stdout, "only the run of another number of epochs"

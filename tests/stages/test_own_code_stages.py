@@ -33,10 +33,10 @@ def test_it_lies_in_the_working_directory_and_its_run_is_stale_when_its_code_cha
     assert train()["state"] == "fresh"
     (package / "elsewhere.py").write_text("x = 3\n")
     assert train()["state"] == "fresh"
-    for name, old, new in (("blocks", "strides=2", "strides=1"), ("training_recipes", "momentum=0.9", "momentum=0.8")):
+    for name, old, new in (("blocks", "strides=2", "strides=1"), ("recipes", "momentum=0.9", "momentum=0.8")):
         path = package / f"{name}.py"
         path.write_text(path.read_text().replace(old, new))
-    assert train()["reasons"] == ["my_package.blocks.convolution changed", "my_package.recipes.training_recipe changed"]
+    assert train()["reasons"] == ["my_package.blocks.convolution changed", "my_package.recipes.recipe changed"]
 
 
 def test_what_is_not_there_is_refused_before_any_work(luigi, tmp_path):
