@@ -21,7 +21,7 @@ def test_of_two_started_at_once_one_does_the_work(first_run, tmp_path, count, st
         pair = [luigi.start(*FAST, "--Storage-on-busy", on_busy) for _ in range(2)]
         said = [process.communicate(timeout=300)[1] for process in pair]
         codes = [process.returncode for process in pair]
-        assert sum(text.count("Report: done") for text in said) == 1
+        assert sum(text.count("Report: finished") for text in said) == 1
         assert set(codes) <= ({0} if on_busy == "wait" else {0, BUSY}), said
         if BUSY in codes:
             worker = pair[1 - codes.index(BUSY)]
@@ -40,7 +40,7 @@ def test_one_that_waits_for_another_with_other_settings_then_does_its_own_work(f
     assert first.wait(timeout=300) == 0
     first.communicate()
     assert second.returncode == 0, second.stderr
-    assert "waiting" in second.stderr
+    assert "Waiting" in second.stderr
     assert len(luigi.artifacts("runs")) == 3
     assert len(luigi.report()["runs"]) == 3
     count["double starts"] += 1
