@@ -168,8 +168,9 @@ def try_engine(settings: RecordsSettings, root: Path, store: Store | None = None
         except Exception as error:
             raise EngineUnavailableError(f"{name} at {address}: a test job failed. {_last_line(error)}") from error
         workers = heartbeat.signed_in(shared)
+    hosts = "1 host" if workers["hosts"] == 1 else f"{workers['hosts']} hosts"
     return (
-        f"{name} at {address}: {workers['processes']} worker processes on {workers['hosts']} hosts can access the "
+        f"{name} at {address}: {workers['processes']} worker processes on {hosts} can access the "
         f"{'remote' if store else 'storage root'} and have this version of the project and its packages"
     )
 

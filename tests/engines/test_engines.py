@@ -91,7 +91,7 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
     with clusters.running(engine, tmp_path, workers) as cluster:
         if engine in ("flink", "spark", "dask"):
             met = try_engine(RecordsSettings(runner=cluster.runner, runner_options=cluster.options), tmp_path)
-            assert "on 1 hosts answered; they see the storage root" in met
+            assert "on 1 host can access the storage root" in met
         for kind, (source, location) in kinds.items():
             expected = write(source, location, name=f"{kind}-expected", block_examples=25)
             found = write(
@@ -128,7 +128,7 @@ def test_workers_that_see_no_file_of_the_root_write_the_same_bytes_through_a_sto
         with clusters.running(engine, tmp_path / "cluster", 2, hiding=hidden) as cluster:
             how = {"runner": cluster.runner, "runner_options": cluster.options}
             settings = RecordsSettings(train_shards=3, test_shards=2, **how)
-            assert "they see the remote" in try_engine(settings, hidden, store)
+            assert "can access the remote" in try_engine(settings, hidden, store)
             with pytest.raises(EngineUnavailableError, match=r"set \[Records\] workers_share = remote"):
                 try_engine(settings, hidden)
             found = write(small_source, Location(), name="found", block_examples=25, store=store, **how)

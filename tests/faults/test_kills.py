@@ -183,7 +183,7 @@ def test_a_beam_worker_that_dies_ends_the_job(first_run, tmp_path, count, delay,
     # It may have been done before the kill: then there is nothing to report.
     if process.returncode != 0:
         assert process.returncode == 1
-        assert "ERROR WorkerDiedError: a worker process of the Beam job died" in luigi.said
+        assert "ERROR WorkerDiedError: A worker process of the Beam job died" in luigi.said
         assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
     assert luigi(*FAST).returncode == 0
     assert outcome(luigi.root) == outcome(first_run.root)
