@@ -30,7 +30,7 @@ def setup_module() -> None:
 PROJECT = Path(__file__).resolve().parents[2]
 HOW = {"global_batch_size": 32, "seed": 7}
 
-JAX_ALONE = Path(__file__).with_name("jax_alone.py")
+JAX_ALONE = PROJECT / "tests" / "jax_alone.py"
 # Of a model that fit has to build first: what it takes to build one must come again.
 TRAINING = """
 import json, os, sys

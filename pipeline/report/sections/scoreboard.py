@@ -95,6 +95,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
 def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Group], rate: str) -> Table:
     """Return the scoreboard for a terminal. Columns without differences, such as a single dataset, stay empty."""
     has_several = len({row.run.dataset for row in rows}) > 1
+    has_precisions = len({fmt.computed_in(row.run) for row in rows}) > 1
     columns = [
         *words("run", "device", "data"),
         *numbers("batch", "epochs", "training time, s", rate, "test accuracy"),
@@ -109,10 +110,11 @@ def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Gr
         requested, effective = fmt.plain(run.requested_device), fmt.plain(run.effective_device)
         ranking = ranking_metric(run, row) if results_of(run.problem).ranking.metric == "test_loss" else ""
         speedup = "" if row.speedup.ratio is None else f"{fmt.number(row.speedup.ratio, 2)} ×"
+        device_notes = (fmt.computed_in(run) if has_precisions else "", "" if run.device_verified else "not verified")
         cells.append(
             [
                 Cell(first.text.replace(" / ", ", "), notes=(seeds, augmented), tag=first.tag, alarms=first.alarms),
-                Cell(f"{requested} → {effective}", notes=() if run.device_verified else ("not verified",)),
+                Cell(f"{requested} → {effective}", notes=device_notes),
                 Cell(fmt.plain(run.dataset), ("not verified",) if data == "no" else ()) if has_several else "",
                 fmt.number(run.global_batch_size),
                 fmt.number(run.epochs),
