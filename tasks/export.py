@@ -1,6 +1,7 @@
 """The Export stage, which writes the model of a run in formats for other programs."""
 
 import contextlib
+import json
 import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -18,7 +19,6 @@ from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.records import Records
 from tasks.stage import Stage
-from tasks.status import Artifact
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
@@ -81,22 +81,31 @@ class Export(Stage, parameters=ExportSettings):
             "calibration_examples": self.calibration_examples,
             "model": run.model,
         }
-        self.facts = in_child("pipeline.runs.export:export", job)
+        in_child("pipeline.runs.export:export", job)
         return {}
 
-    def publish(self, artifact: Artifact) -> None:
-        super().publish(artifact)
-        count = f"{self.facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
-        for name, form in self.facts["forms"].items():
+    def show(self) -> None:
+        """Print the size and agreement of each form, and the path of the export."""
+        from pipeline.runs.metrics import EXPORT_NAME
+
+        facts = json.loads((self.output().folder / EXPORT_NAME).read_text(encoding="utf-8"))
+        count = f"{facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
+        for name, form in facts["forms"].items():
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  test accuracy {100 * form['accuracy']:.2f}%  "
                 f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"
             )
-        print(f"Export: {artifact}")
+        print(f"Export: {self.output()}")
+
+
+@Export.event_handler(luigi.Event.SUCCESS)
+def show_export(export: Export) -> None:
+    """Luigi built or downloaded the export."""
+    export.show()
 
 
 @Export.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(export: Export) -> None:
     """Luigi found a fresh export."""
     _logger.info("Nothing to do. The export is fresh.")
-    print(f"Export: {export.output()}")
+    export.show()
