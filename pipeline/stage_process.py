@@ -81,6 +81,9 @@ def in_child(
         WorkerDiedError: A signal ended the child.
         OSError, RuntimeError: The function raised another error. Its traceback is a note of the exception.
     """
+    # Settings replace these variables, also if Keras is imported in this process.
+    for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"):
+        os.environ.pop(name, None)
     # Keras's backend is fixed for the life of a process.
     keras = sys.modules.get("keras")
     current_backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
@@ -122,8 +125,7 @@ class _Child:
         self.cpu_devices = cpu_devices
         self._is_in_process_group, self._stderr_lines, self._is_killed = is_in_process_group, [], False
         environment = {
-            # Settings replace these variables of Keras.
-            **{name: value for name, value in os.environ.items() if not name.startswith("KERAS_MAX_")},
+            **os.environ,
             "KERAS_BACKEND": backend,
             # User code may be in a folder that only this process searches.
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -20,9 +20,6 @@ interrupt.leave_while_importing()
 
 # For stages in this process, before Keras is imported. Without it, Keras would read keras.json.
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
-# These variables would end the training of a stage in this process early. Child processes do not get them either.
-for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"):
-    os.environ.pop(name, None)
 # Without it, Luigi warns about .ini files while it is imported.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")

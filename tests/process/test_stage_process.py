@@ -154,6 +154,13 @@ def test_variables_of_keras_do_not_reach_the_child(monkeypatch):
     assert call("environment") == {"KERAS_BACKEND": "tensorflow"}
 
 
+def test_variables_of_keras_do_not_end_a_stage_in_this_process_early(monkeypatch):
+    variables = {"KERAS_BACKEND": "tensorflow", "KERAS_MAX_EPOCHS": "1", stage_process.IN_PROCESS: "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert call("environment") == {"KERAS_BACKEND": "tensorflow"}
+
+
 def test_log_records_progress_and_prints_appear_in_the_parent(caplog, monkeypatch):
     heard = []
     monkeypatch.setattr(progress, "_listeners", [lambda *values: heard.append(values)])
