@@ -22,6 +22,12 @@ def message(build: Callable[..., str]) -> Callable[..., str]:
     return build
 
 
+@message
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun, such as "1 run" or "3 runs"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def without_userinfo(text: str) -> str:
     """Replace user and password in each address by ``***``."""
     return _USERINFO.sub(HIDDEN, text)

@@ -7,10 +7,10 @@ command runs that task with Luigi's own flags, as in ``python -m tasks Report --
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pipeline.errors import SettingsError
-from tasks.commands import COMMANDS
+from tasks.commands import COMMANDS, summary
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def dispatch(argv: Sequence[str]) -> int:
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         print("usage: tensorcraft <command> [flags and settings]\n")
-        print("\n".join(f"  {command:{width}}  {_summary(command)}" for command in COMMANDS))
+        print("\n".join(f"  {command:{width}}  {_help_line(command)}" for command in COMMANDS))
         print("\nRun <command> --help for the flags of a command, or --help-all for its flags and all settings.")
         return 0
     # Tasks of Luigi begin with a capital letter.
@@ -57,19 +57,15 @@ def dispatch(argv: Sequence[str]) -> int:
             "tensorcraft --help lists them."
         )
     function = COMMANDS.load(name)
-    return function(Parser(name, _description(function)), rest)
+    return function(Parser(name, summary(function)), rest)
 
 
-def _summary(command: str) -> str:
+def _help_line(command: str) -> str:
     """The command's line in the help, or why an installed package has none."""
     try:
-        return _description(COMMANDS.load(command))
+        return summary(COMMANDS.load(command))
     except SettingsError as error:
         return f"(cannot be used) {error}"
-
-
-def _description(function: Callable) -> str:
-    return (function.__doc__ or "").strip().partition("\n")[0]
 
 
 def refuse_former_spelling(argv: Sequence[str]) -> None:

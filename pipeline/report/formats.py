@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import plural
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.runs.record import SKIPPED
 
@@ -74,11 +75,6 @@ def points(fraction: float | None) -> str:
 def capitalized(text: str) -> str:
     """Capitalize the first letter."""
     return text[:1].upper() + text[1:]
-
-
-def plural(count: int, noun: str) -> str:
-    """Format a count with its noun, such as "1 run" or "3 runs"."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def left_out(count: int, noun: str) -> str:

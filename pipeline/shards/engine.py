@@ -21,7 +21,7 @@ from apache_beam.utils import interactive_utils
 from apache_beam.utils.subprocess_server import SubprocessServer
 
 from pipeline import errors
-from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError
+from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError, plural
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards import heartbeat
 from pipeline.shards.readiness import CONNECT_SECONDS, flag_of, make_options, make_runner, require_engine
@@ -168,10 +168,10 @@ def try_engine(settings: RecordsSettings, root: Path, store: Store | None = None
         except Exception as error:
             raise EngineUnavailableError(f"{name} at {address}: a test job failed. {_last_line(error)}") from error
         workers = heartbeat.signed_in(shared)
-    hosts = "1 host" if workers["hosts"] == 1 else f"{workers['hosts']} hosts"
+    hosts, storage = plural(workers["hosts"], "host"), "remote" if store else "storage root"
     return (
-        f"{name} at {address}: {workers['processes']} worker processes on {hosts} can access the "
-        f"{'remote' if store else 'storage root'} and have this version of the project and its packages"
+        f"{name} at {address}: {workers['processes']} worker processes on {hosts} can access the {storage} and have "
+        "this version of the project and its packages"
     )
 
 

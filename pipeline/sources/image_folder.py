@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.errors import message
+from pipeline.errors import message, plural
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import FileIndex
 from pipeline.sources.file_source import FoundFiles, by_split, split_called
@@ -127,4 +127,4 @@ def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_image
 def _no_label_folders(images: int) -> str:
     if not images:
         return " It contains no images."
-    return f" Found {images:,} image{'' if images == 1 else 's'} but no label folders."
+    return f" Found {plural(images, 'image')} but no label folders."

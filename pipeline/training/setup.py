@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 
 from pipeline.augmentation.augment import Augmentation
+from pipeline.errors import plural
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
@@ -134,11 +135,10 @@ class TrainingSetup:
         if receipt["mismatch"]:
             _logger.warning("Falling back to %s. %s", receipt["effective_device"], receipt["mismatch"]["cause"])
         _logger.info(
-            "Training %s on %s (%s), device %s, requested %s, %s, %d %s, XLA %s",
+            "Training %s on %s (%s), device %s, requested %s, %s, %s, XLA %s",
             *(settings.model, receipt["effective_device"], receipt["device_name"]),
             verdict(receipt),
-            *(settings.device, self.precision, receipt["num_replicas"]),
-            "replica" if receipt["num_replicas"] == 1 else "replicas",
+            *(settings.device, self.precision, plural(receipt["num_replicas"], "replica")),
             "on" if self.jit_compile else "off",
         )
         return receipt

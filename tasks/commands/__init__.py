@@ -1,8 +1,10 @@
 """The commands of the command line, see cli.py."""
 
+from collections.abc import Callable
+
 from pipeline.registry import Registry
 
-#: Name → function. The first line of its docstring is the description of the command.
+#: The function of each command. `summary` is its description.
 COMMANDS = Registry(
     "commands",
     {
@@ -28,3 +30,8 @@ COMMANDS = Registry(
         "completion": "tasks.commands.completion:completion",
     },
 )
+
+
+def summary(command: Callable) -> str:
+    """The first line of a command's docstring."""
+    return (command.__doc__ or "").strip().partition("\n")[0]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.publish import discard, used_bytes
-from pipeline.errors import RemoteError, SettingsError
+from pipeline.errors import RemoteError, SettingsError, plural
 from pipeline.optional_packages import install_command
 from tasks import remote_cache
 from tasks.commands.command import argument, command
@@ -62,11 +62,11 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         print(f"{size / 1e6:10.1f} MB  {folder}")
     removed = [folder for folder in stale if arguments.yes and remove(folder, "no longer needed")]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
-    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {_counted(len(stale), 'artifact')}, {outcome}")
+    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {plural(len(stale), 'artifact')}, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
         print(f"Kept {folder}, because it contains your files. Move them elsewhere and remove the folder.")
     if waiting := sum(folder.is_dir() for folder in remote_cache.pending()):
-        print(f'Kept {_counted(waiting, "artifact")} for the remote. To upload, run "make push".')
+        print(f'Kept {plural(waiting, "artifact")} for the remote. To upload, run "make push".')
     if experiments:
         print(
             f"Kept the runs of other experiments ({', '.join(experiments)}). "
@@ -141,7 +141,7 @@ def _clean_remote(*, is_removing: bool) -> int:
     for one in remove_garbage(remote) if is_removing else find_garbage(remote):
         print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
         count, total = count + 1, total + one.num_bytes
-    print(f"{total / 1e6:10.1f} MB in {_counted(count, 'unreferenced object')}, {outcome}")
+    print(f"{total / 1e6:10.1f} MB in {plural(count, 'unreferenced object')}, {outcome}")
     if not Storage().remote.startswith("s3://"):
         return 0
     try:
@@ -157,9 +157,5 @@ def _clean_remote(*, is_removing: bool) -> int:
         print(f"{'upload':>13}  {upload.key}, started {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
         if is_removing:
             uploads.abort(upload)
-    print(f"{'':13}  {_counted(len(cut), 'interrupted upload')}, {outcome}")
+    print(f"{'':13}  {plural(len(cut), 'interrupted upload')}, {outcome}")
     return 0
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

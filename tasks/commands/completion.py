@@ -9,7 +9,7 @@ import shtab
 from pipeline.settings.reference import SECTIONS
 from pipeline.settings.schema import settings_of
 from tasks import config_files
-from tasks.commands import COMMANDS
+from tasks.commands import COMMANDS, summary
 from tasks.commands.command import Parser
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -25,8 +25,7 @@ def completion(parser: Parser, argv: Sequence[str]) -> int:
     commands = whole.add_subparsers()
     for name in COMMANDS:
         function = COMMANDS.load(name)
-        summary = (function.__doc__ or "").partition("\n")[0]
-        commands.add_parser(name, help=summary, parents=[_Flags(name, function)], add_help=False)
+        commands.add_parser(name, help=summary(function), parents=[_Flags(name, function)], add_help=False)
     print(shtab.complete(whole, shell))
     return 0
 
@@ -58,6 +57,6 @@ class _Flags(Parser):
                 self.add_argument(
                     f"--{section.section}-{setting.name.replace('_', '-')}",
                     choices=[*filter(None, choices)] if choices else None,
-                    help=setting.summary().partition(" Expected: ")[0].replace("%", "%%"),
+                    help=setting.summary().partition(" Must be ")[0].replace("%", "%%"),
                 )
         raise _Declared

@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from pipeline.registry import Registry
+from tasks.commands import summary
 from tasks.commands.command import Parser
 from tasks.config_files import project_folder
 
@@ -34,14 +35,13 @@ _PARTS = {
 
 def command_lines(name: str, function: Callable, targets: Mapping[str, str]) -> Iterator[str]:
     """The lines of the page for a command. ``targets`` maps each command to its target of make."""
-    summary = function.__doc__.strip().partition("\n")[0]
-    yield f"\n## {name}\n\n{summary}"
+    yield f"\n## {name}\n\n{summary(function)}"
     if name in targets:
         yield f"\nIn a clone, `make {targets[name]}` runs this command."
-    yield f"\n```text\n{help_text(name, function, summary)}\n```"
+    yield f"\n```text\n{help_text(name, function)}\n```"
 
 
-def help_text(name: str, function: Callable, summary: str) -> str:
+def help_text(name: str, function: Callable) -> str:
     """The output of ``tensorcraft <name> --help``, wrapped at a fixed width."""
     output = io.StringIO()
     with (
@@ -49,7 +49,7 @@ def help_text(name: str, function: Callable, summary: str) -> str:
         contextlib.redirect_stdout(output),
         contextlib.suppress(SystemExit),
     ):
-        function(Parser(name, summary), ["--help"])
+        function(Parser(name, summary(function)), ["--help"])
     return output.getvalue().strip()
 
 
