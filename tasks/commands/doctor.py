@@ -23,9 +23,6 @@ from tasks.source import Source
 from tasks.stage import Stage
 from tasks.train import Train
 
-# Delete this after one release: an environment of an older clone has this name.
-_FORMER_DISTRIBUTION = "tensorcraft"
-
 
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
@@ -59,8 +56,7 @@ def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def check_packages() -> str:
     """Check the version of each installed package."""
     wrong = []
-    name = DISTRIBUTION if installed_version(DISTRIBUTION) else _FORMER_DISTRIBUTION
-    for requirement in map(Requirement, metadata.requires(name) or ()):
+    for requirement in map(Requirement, metadata.requires(DISTRIBUTION)):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             version = installed_version(requirement.name)
             if version is None or not requirement.specifier.contains(version, prereleases=True):
