@@ -23,7 +23,7 @@ from pipeline.settings.setting_error import refuse
 from tasks.settings import Storage, root_folder
 
 if TYPE_CHECKING:
-    from pipeline.remote.artifacts import Held, Pushed, Remote
+    from pipeline.remote.artifacts import Pushed, Remote, StoredArtifact
 
 _logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class RemoteCache:
         #: Whether it has answered so far.
         self.is_on = True
         # By kind and fingerprint; None: the remote does not have it.
-        self._known: dict[tuple[str, str], Held | None] = {}
+        self._cached: dict[tuple[str, str], StoredArtifact | None] = {}
         self._damaged: set[tuple[str, str]] = set()
 
     @cached_property
@@ -49,25 +49,27 @@ class RemoteCache:
 
         return Remote(Objects(self._storage.remote, endpoint=self._storage.remote_endpoint))
 
-    def find(self, kind: str, fingerprint: str) -> "Held | None":
+    def find(self, kind: str, fingerprint: str) -> "StoredArtifact | None":
         """Look an artifact up, once per process. None if the remote does not have it or does not answer."""
         key = (kind, fingerprint)
         if not self.is_on or key in self._damaged:
             return None
-        if key not in self._known:
-            self._known[key] = None
+        if key not in self._cached:
+            self._cached[key] = None
             with self._tolerating_errors(key):
-                self._known[key] = self._find(kind, fingerprint)
-        return self._known[key]
+                self._cached[key] = self._find(kind, fingerprint)
+        return self._cached[key]
 
     def get(self, kind: str, fingerprint: str, folder: Path) -> bool:
         """Download an artifact. Return whether it is in the folder now."""
-        if not (held := self.find(kind, fingerprint)):
+        if not (stored_artifact := self.find(kind, fingerprint)):
             return False
         name = f"{kind}/{folder.name}"
-        _logger.info("%s: downloading %s, %s", held.manifest["stage"], name, origin_of(held.manifest))
+        _logger.info(
+            "%s: downloading %s, %s", stored_artifact.manifest["stage"], name, origin_of(stored_artifact.manifest)
+        )
         with self._tolerating_errors((kind, fingerprint)):
-            self.remote.fetch(kind, held, folder, root=self._root)
+            self.remote.fetch(kind, stored_artifact, folder, root=self._root)
             return True
         return False
 
@@ -90,21 +92,21 @@ class RemoteCache:
             outcome = self.remote.push(kind, folder, replace=replace, mend=key in self._damaged)
             self._damaged.discard(key)
             marker.unlink(missing_ok=True)
-            self._known.pop(key, None)
+            self._cached.pop(key, None)
             if outcome is Pushed.NEW:
                 _logger.info("Pushed %s/%s to %s.", kind, folder.name, self._storage.remote)
                 # An interrupted download of the same artifact.
                 shutil.rmtree(self._root / layout.FETCHING / fingerprint, ignore_errors=True)
-            elif outcome is Pushed.OTHER:
-                is_kept = keep or replace
-                action = "Keeping the local copy." if is_kept else "Using the copy on the remote."
+            elif outcome is Pushed.CONFLICT:
+                keeps_local = keep or replace
+                action = "Keeping the local copy." if keeps_local else "Using the copy on the remote."
                 _logger.warning("The remote already has another copy of %s/%s. %s", kind, folder.name, action)
-                if not is_kept:
+                if not keeps_local:
                     self.get(kind, fingerprint, folder)
             return outcome
         return None
 
-    def _find(self, kind: str, fingerprint: str) -> "Held | None":
+    def _find(self, kind: str, fingerprint: str) -> "StoredArtifact | None":
         if luigi.interface.core().workers == 1 or parent_process() is not None:
             return self.remote.find(kind, fingerprint)
         from concurrent.futures import ProcessPoolExecutor
@@ -183,5 +185,5 @@ def is_provisional(folder: Path) -> bool:
     return False
 
 
-def _find_in_child(kind: str, fingerprint: str) -> "Held | None":
+def _find_in_child(kind: str, fingerprint: str) -> "StoredArtifact | None":
     return RemoteCache().remote.find(kind, fingerprint)

@@ -14,7 +14,7 @@ from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.load_model import LoadedModel
 from pipeline.sources.files import read_file
-from pipeline.sources.image_files import UndecodableError, inspect, made_plain
+from pipeline.sources.image_files import UndecodableError, encode_plain, inspect
 from pipeline.sources.image_reading import pixels_of
 
 _BATCH = 64
@@ -55,7 +55,7 @@ def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, in
         if height != width and (picture.height, picture.width) != (height, width):
             size = f"{picture.width} by {picture.height}"
             return f"the image has {size} pixels, but the model requires {width} by {height}"
-        return content if picture.plain else made_plain(content, value_range=value_range)
+        return content if picture.plain else encode_plain(content, value_range=value_range)
     except UndecodableError as error:
         return str(error)
     except OSError as error:

@@ -35,11 +35,11 @@ _PROGRESS_SECONDS = 0.5
 _REMEDY = "The copy on the remote is ignored."
 
 # Reports a number of bytes.
-Tell = Callable[[int], None]
+ReportBytes = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredArtifact:
     """An artifact on the remote: its manifest as data and as bytes, and the version of that object."""
 
     manifest: dict
@@ -52,7 +52,7 @@ class Pushed(StrEnum):
 
     NEW = "pushed"
     SAME = "already on the remote"
-    OTHER = "the remote has another copy"
+    CONFLICT = "the remote has another copy"
 
 
 class Remote:
@@ -62,7 +62,7 @@ class Remote:
         self.objects = objects
         self.url = objects.url
 
-    def find(self, kind: str, fingerprint: str) -> Held | None:
+    def find(self, kind: str, fingerprint: str) -> StoredArtifact | None:
         """The artifact of a fingerprint, None if the remote does not have it.
 
         Raises:
@@ -79,7 +79,7 @@ class Remote:
             )
         if wrong := _wrong(manifest):
             raise DamagedArtifactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
-        return Held(manifest, *found)
+        return StoredArtifact(manifest, *found)
 
     def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
         """Upload the artifact in a folder.
@@ -98,34 +98,38 @@ class Remote:
         check_files(folder, manifest)
         fingerprint = manifest["fingerprint"]
         key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
-        held = None if mend else self.find(kind, fingerprint)
-        known = self.objects.find(key) if mend else held and held.stored
-        is_same = held is not None and _files(held.manifest) == _files(manifest)
-        if held and not is_same and not (replace and held.manifest["created_at"] <= manifest["created_at"]):
-            return Pushed.OTHER
+        stored_copy = None if mend else self.find(kind, fingerprint)
+        current_version = self.objects.find(key) if mend else stored_copy and stored_copy.stored
+        is_same = stored_copy is not None and _files(stored_copy.manifest) == _files(manifest)
+        if (
+            stored_copy
+            and not is_same
+            and not (replace and stored_copy.manifest["created_at"] <= manifest["created_at"])
+        ):
+            return Pushed.CONFLICT
         # Files of the same artifact that are missing are written again.
-        self._put_files(kind, folder, manifest, is_published=known is not None, mend=mend)
+        self._put_files(kind, folder, manifest, is_published=current_version is not None, mend=mend)
         if is_same:
             return Pushed.SAME
-        if known:
-            return Pushed.NEW if self.objects.swap(key, content, known) else Pushed.OTHER
+        if current_version:
+            return Pushed.NEW if self.objects.swap(key, content, current_version) else Pushed.CONFLICT
         if self.objects.create(key, content):
             return Pushed.NEW
         # Another was first, or this one was and the answer was lost.
-        first = self.find(kind, fingerprint)
-        if first is None:
+        published = self.find(kind, fingerprint)
+        if published is None:
             raise RemoteError(f"{self.url}/{key}: another process removed this object. Run again.")
-        if first.content == content:
+        if published.content == content:
             return Pushed.NEW
-        return Pushed.SAME if _files(first.manifest) == _files(manifest) else Pushed.OTHER
+        return Pushed.SAME if _files(published.manifest) == _files(manifest) else Pushed.CONFLICT
 
     def _put_files(self, kind: str, folder: Path, manifest: Mapping, *, is_published: bool, mend: bool) -> None:
-        place = f"{kind}/{manifest['fingerprint']}/files"
+        prefix = f"{kind}/{manifest['fingerprint']}/files"
         entries = {entry["sha256"]: entry for entry in manifest["files"]}
         now = datetime.now(UTC)
 
-        def put(digest: str, tell: Tell) -> None:
-            entry, key = entries[digest], f"{place}/{digest}"
+        def put(digest: str, tell: ReportBytes) -> None:
+            entry, key = entries[digest], f"{prefix}/{digest}"
             found = None if mend else self.objects.find(key)
             # Garbage collection may remove an old object before the manifest names it.
             is_old = not is_published and found and now - found.written_at > GRACE / 2
@@ -135,20 +139,20 @@ class Remote:
 
         _each(put, list(entries), f"push {kind}", sum(entry["bytes"] for entry in entries.values()))
 
-    def fetch(self, kind: str, held: Held, final: Path, *, root: Path) -> None:
+    def fetch(self, kind: str, stored_copy: StoredArtifact, final: Path, *, root: Path) -> None:
         """Download an artifact into a folder, and check every byte.
 
         Raises:
             DamagedArtifactError: a file differs from the manifest.
             StorageError: there is not enough free disk space, or it cannot be written.
         """
-        fingerprint, entries = held.manifest["fingerprint"], held.manifest["files"]
+        fingerprint, entries = stored_copy.manifest["fingerprint"], stored_copy.manifest["files"]
         received = root / layout.FETCHING / fingerprint
         sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
         try:
             received.mkdir(parents=True, exist_ok=True)
-            here = sum(path.stat().st_size for path in received.iterdir())
-            require_space(root, max(0, sum(entry["bytes"] for entry in entries) - here))
+            num_received = sum(path.stat().st_size for path in received.iterdir())
+            require_space(root, max(0, sum(entry["bytes"] for entry in entries) - num_received))
             receive(self.objects, f"{kind}/{fingerprint}/files", sizes, received, f"fetch {kind}")
         except OSError as error:
             raise storage_error(error, root, sum(sizes.values())) from error
@@ -165,27 +169,27 @@ class Remote:
                 stamps[entry["name"]] = stamp_of(path.stat(), digest)
             write_fetched(temporary, remote=self.url)
             write_verified(temporary, stamps)
-            (temporary / MANIFEST_NAME).write_bytes(held.content)
+            (temporary / MANIFEST_NAME).write_bytes(stored_copy.content)
         shutil.rmtree(received, ignore_errors=True)
 
 
-def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path, what: str) -> None:
+def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Path, description: str) -> None:
     """Download files, whose names are their sha256, and continue with those that an earlier try left.
 
     Args:
         objects: the store.
-        place: the key above the files.
+        prefix: the key above the files.
         sizes: sha256 → bytes of each.
         folder: on this machine.
-        what: the name of the work, for the progress.
+        description: the name of the work, for the progress.
 
     Raises:
         DamagedArtifactError: a file does not exist, or differs from its sha256.
         RemoteError: the store does not answer, or refuses.
     """
 
-    def get(digest: str, tell: Tell) -> None:
-        key, size = f"{place}/{digest}", sizes[digest]
+    def get(digest: str, tell: ReportBytes) -> None:
+        key, size = f"{prefix}/{digest}", sizes[digest]
         whole, part = folder / digest, folder / f"{digest}.part"
         # Files of an earlier process are checked too: a power cut leaves zeros.
         if whole.exists() and sha256_of(whole) == digest:
@@ -193,8 +197,8 @@ def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path
             return
         stored = objects.find(key)
         if stored is None or stored.num_bytes != size:
-            there = f"{stored.num_bytes:,}" if stored else "none"
-            raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
+            size_text = f"{stored.num_bytes:,}" if stored else "none"
+            raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {size_text}. {_REMEDY}")
         for _ in range(2 if part.exists() else 1):
             found = _append(objects, key, part, size, tell)
             if found == digest:
@@ -205,10 +209,10 @@ def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path
             f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
         )
 
-    _each(get, list(sizes), what, sum(sizes.values()))
+    _each(get, list(sizes), description, sum(sizes.values()))
 
 
-def _append(objects: Objects, key: str, part: Path, size: int, tell: Tell) -> str:
+def _append(objects: Objects, key: str, part: Path, size: int, tell: ReportBytes) -> str:
     """Download the rest of a file. Return the digest of all of it."""
     found = hashlib.sha256()
     with part.open("a+b") as file:
@@ -248,7 +252,7 @@ def _files(manifest: Mapping) -> dict[str, str]:
     return {entry["name"]: entry["sha256"] for entry in manifest["files"]}
 
 
-def _each(work: Callable[[str, Tell], None], items: list[str], what: str, total: int) -> None:
+def _each(work: Callable[[str, ReportBytes], None], items: list[str], description: str, total: int) -> None:
     """Call ``work`` for each item, several at a time, and report the progress. The first error ends all.
 
     Waits in short steps, so that a signal is handled between them.
@@ -270,7 +274,7 @@ def _each(work: Callable[[str, Tell], None], items: list[str], what: str, total:
             for future in finished:
                 future.result()
             if total:
-                progress.report(what, sum(done), total, "bytes")
+                progress.report(description, sum(done), total, "bytes")
             if not unfinished:
                 return
     except KeyboardInterrupt:

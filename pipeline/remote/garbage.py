@@ -70,11 +70,13 @@ def _removed(remote: Remote, listed: Stored) -> bool:
 def _named(remote: Remote, folder: str) -> set[str] | None:
     """Keys that the manifest of an artifact names, None if it is damaged."""
     try:
-        held = remote.find(*folder.split("/"))
+        stored_artifact = remote.find(*folder.split("/"))
     except DamagedArtifactError as error:
         _logger.warning("Not removed. %s", error)
         return None
-    return {f"{folder}/files/{entry['sha256']}" for entry in (held.manifest["files"] if held else ())}
+    return {
+        f"{folder}/files/{entry['sha256']}" for entry in (stored_artifact.manifest["files"] if stored_artifact else ())
+    }
 
 
 def _folder_of(stored: Stored) -> str:

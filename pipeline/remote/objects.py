@@ -81,11 +81,11 @@ class Objects:
     def read(self, key: str, *, at_most: int) -> tuple[bytes, Stored] | None:
         """The content of a small object and its version. RemoteError: it has more bytes than ``at_most``."""
         with self._explaining(key), contextlib.suppress(FileNotFoundError):
-            found = self._obstore.get(self._store, key)
-            stored = _stored(found.meta)
+            result = self._obstore.get(self._store, key)
+            stored = _stored(result.meta)
             if stored.num_bytes > at_most:
                 raise RemoteError(f"{self.url}/{key}: expected at most {at_most:,} bytes, found {stored.num_bytes:,}.")
-            return bytes(found.bytes()), stored
+            return bytes(result.bytes()), stored
         return None
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
@@ -100,10 +100,10 @@ class Objects:
             return True
         return False
 
-    def swap(self, key: str, content: bytes, known: Stored) -> bool:
-        """Replace a known version of an object. Return whether it was still the present one."""
+    def swap(self, key: str, content: bytes, current_version: Stored) -> bool:
+        """Replace a version of an object. Return whether it was still the current one."""
         # Stores without versions have no such entry.
-        mode = {name: value for name in ("e_tag", "version") if (value := getattr(known, name)) is not None}
+        mode = {name: value for name in ("e_tag", "version") if (value := getattr(current_version, name)) is not None}
         is_another = self._obstore.exceptions.PreconditionError, FileNotFoundError
         with self._explaining(key), contextlib.suppress(*is_another):
             self._obstore.put(self._store, key, content, mode=mode)
@@ -113,8 +113,8 @@ class Objects:
     def put(self, key: str, content: Path | bytes) -> None:
         """Write or replace an object, in parts if it is large."""
         with self._explaining(key):
-            how = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_A_TIME}
-            self._obstore.put(self._uploads, key, content, **how)
+            options = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_A_TIME}
+            self._obstore.put(self._uploads, key, content, **options)
 
     def delete(self, key: str) -> None:
         """Remove an object if it exists."""

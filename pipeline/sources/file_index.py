@@ -51,11 +51,11 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files of a source. ``beside`` maps files that describe the examples, such as a table, to their hex sha256."""
+    """The files of a source. ``description_files`` maps files such as a table to their hex sha256."""
 
     splits: Mapping[str, IndexedSplit]
     skipped: Sequence[Skipped]
-    beside: Mapping[str, str]
+    description_files: Mapping[str, str]
 
     def digest(self) -> str:
         """Hex sha256 of paths, labels and contents of the examples, and of the skipped paths with reasons."""
@@ -74,28 +74,30 @@ class FileIndex:
         rows.append((one.path, one.stamp, one.digest) for one in self.skipped)
         return {path: (stamp, digest) for part in rows for path, stamp, digest in part}
 
-    def changes(self, folder: Path, present: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
+    def changes(self, folder: Path, stamps_by_path: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
         """Describe each file of ``folder`` that has changed.
 
         ``present`` contains the stamps of all existing files, and ``memory`` the digests of files read before.
         """
         # A file that was missing when it was indexed has no stamp.
-        before = {path: found for path, found in self.files.items() if found[0]}
-        touched = [path for path, stamp in present.items() if path in before and [*stamp] != [*before[path][0]]]
-        same_size = [path for path in touched if present[path][0] == before[path][0][0]]
-        now = digests(folder, [*self.beside, *same_size], memory)
-        for path, digest in self.beside.items():
-            if now[path] != digest:
-                yield change(path, "changed" if now[path] else "removed")
-        yield from (change(path, "removed") for path in before if path not in present)
-        yield from (change(path, "changed") for path in touched if now.get(path) != before[path][1])
-        yield from (change(path, "added") for path in present if path not in before)
+        recorded = {path: stored_file for path, stored_file in self.files.items() if stored_file[0]}
+        restamped = [
+            path for path, stamp in stamps_by_path.items() if path in recorded and [*stamp] != [*recorded[path][0]]
+        ]
+        same_size = [path for path in restamped if stamps_by_path[path][0] == recorded[path][0][0]]
+        current_digests = digests(folder, [*self.description_files, *same_size], memory)
+        for path, digest in self.description_files.items():
+            if current_digests[path] != digest:
+                yield change(path, "changed" if current_digests[path] else "removed")
+        yield from (change(path, "removed") for path in recorded if path not in stamps_by_path)
+        yield from (change(path, "changed") for path in restamped if current_digests.get(path) != recorded[path][1])
+        yield from (change(path, "added") for path in stamps_by_path if path not in recorded)
 
 
 @message
-def change(path: str, how: str) -> str:
+def change(path: str, action: str) -> str:
     """Describe a file that is "added", "changed" or "removed"."""
-    return f"{quoted(path)} {'has' if how == 'changed' else 'was'} {how}"
+    return f"{quoted(path)} {'has' if action == 'changed' else 'was'} {action}"
 
 
 def path_key(path: str) -> str:
@@ -105,8 +107,8 @@ def path_key(path: str) -> str:
 
 def read_index(path: str) -> FileIndex:
     """Read the index at a path. The result is cached until the file is replaced."""
-    found = os.stat(path)
-    return _read_index(path, (found.st_ino, found.st_size, found.st_mtime_ns))
+    status = os.stat(path)
+    return _read_index(path, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 # At most two, because an index takes a few hundred bytes per file.
@@ -114,7 +116,11 @@ def read_index(path: str) -> FileIndex:
 def _read_index(path: str, stamp: tuple[int, int, int]) -> FileIndex:
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     splits = {split: IndexedSplit(**columns) for split, columns in stored["splits"].items()}
-    return FileIndex(splits, [Skipped(**one) for one in stored["skipped"]], stored["beside"])
+    return FileIndex(
+        splits,
+        [Skipped(**one) for one in stored["skipped"]],
+        stored.get("description_files") or stored.get("beside", {}),
+    )
 
 
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
@@ -138,5 +144,9 @@ class IndexKeys(Sequence[str]):
         return self.num_examples
 
     def __getitem__(self, which: int | slice) -> str | list[str]:
-        found = range(self.num_examples)[which]
-        return index_key(self.split, found) if isinstance(found, int) else [index_key(self.split, at) for at in found]
+        selection = range(self.num_examples)[which]
+        return (
+            index_key(self.split, selection)
+            if isinstance(selection, int)
+            else [index_key(self.split, at) for at in selection]
+        )

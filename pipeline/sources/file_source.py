@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class FoundFiles:
+class SourceFiles:
     """Files of a source before they are examined."""
 
     #: Split → path below the source's folder and label of each example.
@@ -44,8 +44,8 @@ class FileSource(Kind):
 
     def name(self) -> str:
         """Name of the folder or file, in letters that are allowed in the names of shards."""
-        given = Path(self.settings.path).expanduser()
-        name = given.name if self.is_folder() else given.stem
+        path = Path(self.settings.path).expanduser()
+        name = path.name if self.is_folder() else path.stem
         return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or self.settings.dataset
 
     def is_folder(self) -> bool:
@@ -62,7 +62,7 @@ class FileSource(Kind):
 
     def check(self) -> None:
         """Find the files, by their names alone."""
-        self.found_files()
+        self.find_files()
 
     @abstractmethod
     def folder(self) -> Path:
@@ -73,27 +73,27 @@ class FileSource(Kind):
         """
 
     @abstractmethod
-    def found_files(self) -> FoundFiles:
+    def find_files(self) -> SourceFiles:
         """The files of the source.
 
         Raises:
             SettingsError: The path contains no such source, or too few examples.
         """
 
-    def beside(self) -> list[str]:
+    def description_files(self) -> list[str]:
         """Paths of the files that describe the examples, below the folder."""
         return []
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Path → stamp of the files that exist, to be compared with ``index``."""
-        return self.found_files().stamps
+        return self.find_files().stamps
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each file that has changed. See ``Kind``."""
         if not (artifact / INDEX_NAME).exists():
             return
         index, folder = read_index(str(artifact / INDEX_NAME)), self.folder()
-        yield from (change(path, "added") for path in self.beside() if path not in index.beside)
+        yield from (change(path, "added") for path in self.description_files() if path not in index.description_files)
         yield from index.changes(folder, self.stamps_now(index), artifact)
 
     def all_stamps(self) -> dict[str, Stamp]:
@@ -110,10 +110,10 @@ class FileSource(Kind):
 
 def by_split(examples: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:
     """Split → path and label of each example, sorted, from triples that begin with the split."""
-    found: dict[str, list[tuple[str, str]]] = {split: [] for split in SPLITS}
+    files: dict[str, list[tuple[str, str]]] = {split: [] for split in SPLITS}
     for split, path, label in sorted(examples):
-        found[split].append((path, label))
-    return {split: listed for split, listed in found.items() if listed}
+        files[split].append((path, label))
+    return {split: listed for split, listed in files.items() if listed}
 
 
 def split_called(name: str) -> str:
@@ -121,8 +121,8 @@ def split_called(name: str) -> str:
     return _SPLITS.get(name.lower(), "")
 
 
-def log_split_names(found: FoundFiles) -> None:
+def log_split_names(files: SourceFiles) -> None:
     """Log names that stand for another split name."""
-    for name in sorted(set(found.split_names)):
+    for name in sorted(set(files.split_names)):
         if name != split_called(name):
             _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))

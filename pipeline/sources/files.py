@@ -18,7 +18,7 @@ from pipeline.errors import message
 Stamp = Sequence[int]
 
 # A text with so few zero bytes is damaged.
-_FEW_ZEROS = 8
+_MIN_ZEROS = 8
 _ENCODINGS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -56,12 +56,12 @@ def stamps(folder: Path) -> dict[str, Stamp]:
     Raises:
         FolderError: A folder cannot be read, or a link leads out of ``folder``.
     """
-    found: dict[str, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
     root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
     while waiting or links:
         # Links last and by name, because the order of directory entries differs between copies.
-        below = waiting.pop() if waiting else links.pop(links.index(min(links)))
-        current = os.path.join(folder, below)
+        subfolder = waiting.pop() if waiting else links.pop(links.index(min(links)))
+        current = os.path.join(folder, subfolder)
         real = os.path.realpath(current)
         if real in entered:
             continue
@@ -75,24 +75,24 @@ def stamps(folder: Path) -> dict[str, Stamp]:
                     if name.startswith("."):
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{below}{name}/")
+                        waiting.append(f"{subfolder}{name}/")
                     elif entry.is_symlink() and os.path.isdir(entry.path):
-                        links.append(f"{below}{name}/")
+                        links.append(f"{subfolder}{name}/")
                     else:
-                        found[below + name] = _stamp_of_entry(entry)
+                        stamps[subfolder + name] = _stamp_of_entry(entry)
         except OSError as error:
             hint = cannot_be_read(current.rstrip("/"), error.strerror)
             raise FolderError("readable folders", hint) from error
-    return found
+    return stamps
 
 
 def stamps_of(folder: Path, paths: Iterable[str]) -> dict[str, Stamp]:
     """Stamps of the existing files, by path."""
-    found = {}
+    stamps = {}
     for path in paths:
         with suppress(OSError):
-            found[path] = _stamp(os.stat(os.path.join(folder, path)))
-    return found
+            stamps[path] = _stamp(os.stat(os.path.join(folder, path)))
+    return stamps
 
 
 def _stamp_of_entry(entry: os.DirEntry) -> Stamp:
@@ -142,32 +142,32 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
 
     ``memory`` is the artifact with earlier digests. A file with the same stamp is not read again.
     """
-    known = read_verified(memory) if memory else {}
+    recorded = read_verified(memory) if memory else {}
 
     def entry(name: str) -> Mapping[str, int | str]:
         with suppress(OSError):
-            return current_stamp(folder / name, known.get(name), file_digest)
+            return current_stamp(folder / name, recorded.get(name), file_digest)
         return {}
 
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(names, pool.map(entry, names), strict=True))
-    merged = known | {name: stamp for name, stamp in found.items() if stamp}
-    if memory and merged != known:
+        stamps = dict(zip(names, pool.map(entry, names), strict=True))
+    merged = recorded | {name: stamp for name, stamp in stamps.items() if stamp}
+    if memory and merged != recorded:
         write_verified(memory, merged)
-    return {name: stamp.get("sha256", "") for name, stamp in found.items()}
+    return {name: stamp.get("sha256", "") for name, stamp in stamps.items()}
 
 
-def other_encoding(content: bytes) -> str:
+def detect_encoding(content: bytes) -> str:
     """The likely encoding of a text that is not in UTF-8, which is UTF-16, UTF-32 or other. "" for UTF-8."""
     for mark, name in _ENCODINGS.items():
         if content.startswith(mark):
             return name
     # In UTF-16 half the bytes of European languages are zero, and every second byte of spaces and line ends.
     even, odd = content[::2].count(0), content[1::2].count(0)
-    if max(even, odd) > max(_FEW_ZEROS, len(content) / 16, 8 * min(even, odd)):
+    if max(even, odd) > max(_MIN_ZEROS, len(content) / 16, 8 * min(even, odd)):
         return "UTF-16"
     # In UTF-32 every fourth byte is zero, and two more of European languages.
-    if even + odd > max(_FEW_ZEROS, len(content) / 4):
+    if even + odd > max(_MIN_ZEROS, len(content) / 4):
         return "UTF-32"
     try:
         content.decode()
@@ -178,6 +178,6 @@ def other_encoding(content: bytes) -> str:
 
 @message
 def is_in(encoding: str) -> str:
-    """Hint for a text of an ``other_encoding``."""
+    """Hint for a text of an encoding from ``detect_encoding``."""
     named = "another encoding, such as Latin-1 or Windows-1252" if encoding == "other" else encoding
     return f"The file is in {named}. Save it in UTF-8."

@@ -46,7 +46,7 @@ _LOOKED_AT_BYTES = 2_048
 
 _ORIENTATION = 0x0112
 # Operation that makes an image upright, by EXIF orientation.
-_TURNS = {
+_TRANSPOSITIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -91,15 +91,15 @@ def examine(
     """Decode each file completely. Returns the images by path, and the unusable files in the order of paths."""
     pictures, skipped, root = {}, [], os.path.realpath(folder)
     folders = {os.path.dirname(path) for path in paths}
-    outside = {below for below in folders if not is_inside(os.path.realpath(folder / below), root)}
+    outside = {subfolder for subfolder in folders if not is_inside(os.path.realpath(folder / subfolder), root)}
     with warnings.catch_warnings(action="ignore"), _workers(len(paths)) as pool:
         try:
             results = pool.map(partial(_examined, str(folder), root, outside), paths, chunksize=_FILES_AT_ONCE)
-            for number, (path, found) in enumerate(zip(paths, results, strict=True), start=1):
-                if isinstance(found, Picture):
-                    pictures[path] = found
+            for number, (path, result) in enumerate(zip(paths, results, strict=True), start=1):
+                if isinstance(result, Picture):
+                    pictures[path] = result
                 else:
-                    skipped.append(replace(found, stamp=stamps.get(path, ())))
+                    skipped.append(replace(result, stamp=stamps.get(path, ())))
                 progress.report("Reading images", number, len(paths), unit="images")
         except BaseException:
             # An interrupt does not wait for the other files.
@@ -142,13 +142,13 @@ def _examined(folder: str, root: str, outside: Set[str], path: str) -> Picture |
 
 def _content(folder: str, root: str, outside: Set[str], path: str) -> bytes:
     """Read a file below ``folder``. ``root`` is its path without links. A link may lead ``outside``."""
-    place = os.path.join(folder, path)
+    full_path = os.path.join(folder, path)
     # Few files are links.
-    is_out = os.path.islink(place) and not is_inside(os.path.realpath(place), root)
+    is_out = os.path.islink(full_path) and not is_inside(os.path.realpath(full_path), root)
     if is_out or os.path.dirname(path) in outside:
         raise UndecodableError("a link to a file outside the folder")
     try:
-        return read_file(place)
+        return read_file(full_path)
     except FileNotFoundError as error:
         raise UndecodableError("file not found") from error
     except OSError as error:
@@ -201,7 +201,7 @@ def _is_whole_png(content: bytes) -> bool:
     return True
 
 
-def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
+def encode_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
     """Convert an image to an upright one of 8 bits in gray or RGB, as a PNG or a JPEG of high quality.
 
     Raises:
@@ -212,7 +212,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
         image.load()
         if image.format == "PNG" and "transparency" in image.info:
             image.info["transparency"] = _of_8_bits(image.info["transparency"], image.mode, content[_PNG_DEPTH_AT])
-        gray, turn = image.mode in _GRAY_MODES, _TURNS.get(_orientation_of(image))
+        gray, transposition = image.mode in _GRAY_MODES, _TRANSPOSITIONS.get(_orientation_of(image))
         # Transparent pixels become white.
         if image.mode.startswith("I"):
             # 16 bits a channel; Pillow itself would cut off above 255.
@@ -223,8 +223,8 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
         elif "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
         image = image.convert("L" if gray else "RGB")
-        if turn is not None:
-            image = image.transpose(turn)
+        if transposition is not None:
+            image = image.transpose(transposition)
         plain = io.BytesIO()
         if encoding == "jpeg":
             image.save(plain, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
@@ -254,15 +254,15 @@ def _orientation_of(image: Image.Image) -> int:
     if order is None:
         return 1
 
-    def number(place: int, size: int) -> int:
-        return int.from_bytes(exif[place : place + size], order)
+    def number(position: int, size: int) -> int:
+        return int.from_bytes(exif[position : position + size], order)
 
     # The first directory: a count of entries, each of 12 bytes with its tag, type, count and value.
     directory = number(4, 4)
     for entry in range(directory + 2, min(directory + 2 + 12 * number(directory, 2), len(exif) - 11), 12):
         # Its type should be 3, of two bytes; some write 4, of four.
         size = 4 if number(entry + 2, 2) == 4 else 2
-        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, size)) in _TURNS:
+        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, size)) in _TRANSPOSITIONS:
             return orientation
     return 1
 
@@ -277,8 +277,8 @@ def _opened(content: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         if content.startswith(tuple(SIGNATURES.values())):
             raise UndecodableError("damaged or cut off") from error
-        what = _other_format(content[:_LOOKED_AT_BYTES])
-        raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", what) from error
+        description = _describe_format(content[:_LOOKED_AT_BYTES])
+        raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", description) from error
     except Exception as error:
         raise UndecodableError("damaged or cut off", error) from error
     if image.mode == "F":
@@ -290,7 +290,7 @@ def _opened(content: bytes) -> Image.Image:
 
 
 @message
-def _other_format(begin: bytes) -> str:
+def _describe_format(begin: bytes) -> str:
     """The format of another file by its first bytes, and the remedy. "" if unknown."""
     formats = {
         "a HEIC image, convert it to JPEG": rb"....ftyp(heic|heix|hevc|mif1|msf1)",

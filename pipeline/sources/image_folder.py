@@ -12,7 +12,7 @@ from typing import NoReturn
 from pipeline.errors import message, plural
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import FileIndex
-from pipeline.sources.file_source import FoundFiles, by_split, split_called
+from pipeline.sources.file_source import SourceFiles, by_split, split_called
 from pipeline.sources.files import Stamp
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
@@ -45,27 +45,27 @@ class ImageFolder(ImageSource):
             )
         return path
 
-    def beside(self) -> list[str]:
+    def description_files(self) -> list[str]:
         """The list of labels, if there is one."""
         return [LABELS_NAME] if (self.folder() / LABELS_NAME).is_file() else []
 
-    def found_files(self) -> FoundFiles:
+    def find_files(self) -> SourceFiles:
         """The images below folders of labels."""
-        return self._found(self.all_stamps())
+        return self._select(self.all_stamps())
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of all files. The same files in the same folders are the same examples."""
-        present = self.all_stamps()
-        images = {path: stamp for path, stamp in present.items() if "/" in path and _may_be_image(path)}
-        return images if images.keys() == index.files.keys() else self._found(present).stamps
+        stamps_by_path = self.all_stamps()
+        images = {path: stamp for path, stamp in stamps_by_path.items() if "/" in path and _may_be_image(path)}
+        return images if images.keys() == index.files.keys() else self._select(stamps_by_path).stamps
 
-    def _found(self, present: Mapping[str, Stamp]) -> FoundFiles:
-        examples, split_names = _examples(self.settings.path, filter(_may_be_image, present))
+    def _select(self, stamps_by_path: Mapping[str, Stamp]) -> SourceFiles:
+        examples, split_names = _examples(self.settings.path, filter(_may_be_image, stamps_by_path))
         labels = sorted({label for listed in examples.values() for _, label in listed}, key=natural)
-        stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
-        return FoundFiles(examples, stamps, self._in_order(labels), split_names)
+        stamps = {path: stamps_by_path[path] for listed in examples.values() for path, _ in listed}
+        return SourceFiles(examples, stamps, self._in_order(labels), split_names)
 
-    def _in_order(self, found: list[str]) -> tuple[str, ...]:
+    def _in_order(self, names: list[str]) -> tuple[str, ...]:
         """Labels in the order of labels.txt, or sorted without that file."""
         listing, path = self.folder() / LABELS_NAME, self.settings.path
         if listing.is_file():
@@ -74,13 +74,13 @@ class ImageFolder(ImageSource):
             except (OSError, ValueError) as error:
                 _refuse(path, f" {LABELS_NAME} is not in UTF-8 ({error}).")
             listed = [line.strip() for line in lines if line.strip()]
-            if missing := [label for label in found if label not in listed]:
+            if missing := [label for label in names if label not in listed]:
                 refuse(
                     *("Source", "path", f"one line per folder of images in {LABELS_NAME}", path),
                     f" Missing: {', '.join(map(ascii, missing))}.",
                 )
-            found = list(dict.fromkeys(listed))
-        return checked_labels(found, path, "path")
+            names = list(dict.fromkeys(listed))
+        return checked_labels(names, path, "path")
 
 
 def _refuse(path: str, hint: str) -> NoReturn:
@@ -112,14 +112,14 @@ def _examples(path: str, images: Iterable[str]) -> tuple[dict[str, list[tuple[st
 
 def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
     """Refuse folders of splits that look like labels."""
-    others = sorted(name for name, split in splits.items() if not split)
-    if not is_deep and not others:
+    misplaced = sorted(name for name, split in splits.items() if not split)
+    if not is_deep and not misplaced:
         _refuse(path, _no_label_folders(num_images))
     like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
-    if is_deep and others and len(like_splits) > 1:
+    if is_deep and misplaced and len(like_splits) > 1:
         refuse(
             *("Source", "path", "only the folders train, validation and test", path),
-            f" Found {', '.join(map(ascii, others))}. Rename folders of splits, and move the other folders elsewhere.",
+            f" Found {', '.join(map(ascii, misplaced))}. Rename folders of splits, and move the other folders elsewhere.",
         )
 
 

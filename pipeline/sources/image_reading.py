@@ -15,7 +15,7 @@ from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
 from pipeline.sources.file_index import IndexedSplit, read_index
 from pipeline.sources.files import read_file
-from pipeline.sources.image_files import SIGNATURES, UndecodableError, made_plain
+from pipeline.sources.image_files import SIGNATURES, UndecodableError, encode_plain
 from pipeline.sources.source import Location, SourceInfo
 
 _BATCH = 128
@@ -61,7 +61,7 @@ def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.nd
     try:
         return decoder(tf.constant([content])).numpy()
     except tf.errors.OpError:
-        return decoder(tf.constant([made_plain(content)])).numpy()
+        return decoder(tf.constant([encode_plain(content)])).numpy()
 
 
 def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
@@ -71,11 +71,15 @@ def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, va
         content = read_file(path)
         if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
             raise UndecodableError("changed")
-        own = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"
+        stored_encoding = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"
         # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
-        raw = own if indexed.plain[index] else "png"
-        wanted = {"raw": raw, "image": own}.get(form.encoding, form.encoding)
-        return content if indexed.plain[index] and wanted == own else made_plain(content, wanted, value_range)
+        raw = stored_encoding if indexed.plain[index] else "png"
+        wanted = {"raw": raw, "image": stored_encoding}.get(form.encoding, form.encoding)
+        return (
+            content
+            if indexed.plain[index] and wanted == stored_encoding
+            else encode_plain(content, wanted, value_range)
+        )
     except (OSError, UndecodableError) as error:
         raise ChangedSourceError(
             f"{path}: the file changed after the Source stage ({error}). Run again to rebuild the Source stage."

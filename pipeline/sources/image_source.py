@@ -16,7 +16,7 @@ from pipeline.records.features import image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, FileIndex, IndexedSplit, Skipped
-from pipeline.sources.file_source import FileSource, FoundFiles, log_split_names
+from pipeline.sources.file_source import FileSource, SourceFiles, log_split_names
 from pipeline.sources.files import file_digest, quoted
 from pipeline.sources.source import Location, SourceInfo
 
@@ -43,19 +43,19 @@ class ImageSource(FileSource):
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
-        folder, found = self.folder(), self.found_files()
-        paths = [path for entries in found.examples.values() for path, _ in entries]
-        pictures, skipped = examine(folder, paths, found.stamps)
-        log_split_names(found)
+        folder, files = self.folder(), self.find_files()
+        paths = [path for entries in files.examples.values() for path, _ in entries]
+        pictures, skipped = examine(folder, paths, files.stamps)
+        log_split_names(files)
         _judge(self.settings, skipped, len(paths))
-        splits = {split: _indexed(entries, pictures, found) for split, entries in found.examples.items()}
+        splits = {split: _indexed(entries, pictures, files) for split, entries in files.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
             refuse("Source", "path", "valid images in the train split", self.settings.path)
-        index = FileIndex(splits, skipped, {name: file_digest(folder / name) for name in self.beside()})
+        index = FileIndex(splits, skipped, {name: file_digest(folder / name) for name in self.description_files()})
         if artifact:
             index.write(artifact)
-        return self._info(index, found.label_names, [*pictures.values()])
+        return self._info(index, files.label_names, [*pictures.values()])
 
     def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:
         encodings = {picture.encoding for picture in pictures}
@@ -80,13 +80,13 @@ class ImageSource(FileSource):
         )
 
 
-def _indexed(entries: Sequence[tuple[str, str]], pictures: Mapping[str, "Picture"], found: FoundFiles) -> IndexedSplit:
-    numbers = {name: number for number, name in enumerate(found.label_names)}
+def _indexed(entries: Sequence[tuple[str, str]], pictures: Mapping[str, "Picture"], files: SourceFiles) -> IndexedSplit:
+    numbers = {name: number for number, name in enumerate(files.label_names)}
     usable = [(path, label) for path, label in entries if path in pictures]
     return IndexedSplit(
         paths=[path for path, _ in usable],
         labels=[numbers[label] for _, label in usable],
-        stamps=[found.stamps[path] for path, _ in usable],
+        stamps=[files.stamps[path] for path, _ in usable],
         digests=[pictures[path].digest for path, _ in usable],
         plain=[pictures[path].plain for path, _ in usable],
     )

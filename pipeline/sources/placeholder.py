@@ -19,7 +19,7 @@ _NUM_CHARACTERS = {"train": 200_000, "test": 20_000}
 _ADJECTIVES = ("old", "small", "quiet", "green", "bright", "tired", "clever", "heavy", "curious", "gentle")
 _NOUNS = ("fox", "river", "captain", "lantern", "garden", "sparrow", "baker", "mountain", "letter", "kettle", "sailor")
 _VERBS = ("see", "follow", "forget", "carry", "answer", "draw", "greet", "find", "paint", "remember")
-_PLACES = ("by the sea", "in the morning", "under the bridge", "at noon", "before the storm", "without a word")
+_SCENES = ("by the sea", "in the morning", "under the bridge", "at noon", "before the storm", "without a word")
 
 
 class Placeholder(Kind):
@@ -58,7 +58,7 @@ def _sentence(choices: Iterator[int]) -> str:
     verb = _of(_VERBS, choices) + ("" if many else "s")
     parts = [_nouns(choices, many), verb, _nouns(choices, next(choices) % 2)]
     if next(choices) % 3 == 0:
-        parts.append(_of(_PLACES, choices))
+        parts.append(_of(_SCENES, choices))
     text = " ".join(parts)
     text = f"{text[0].upper()}{text[1:]}."
     quoted = f'"{text}"' if next(choices) % 4 == 0 else text

@@ -84,7 +84,7 @@ def labels_of(split: str, start: int, stop: int) -> np.ndarray:
     labels = []
     for block in range(start // 10, -(-stop // 10)):
         step, first = _hash(f"{split}/{block}")[:2]
-        labels += [(first + place * _STEPS[step % 4]) % 10 for place in range(10)]
+        labels += [(first + position * _STEPS[step % 4]) % 10 for position in range(10)]
     return np.array(labels, np.int64)[start % 10 :][: stop - start]
 
 

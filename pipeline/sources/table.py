@@ -12,8 +12,8 @@ from pipeline.errors import message
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import closest, refuse
 from pipeline.sources.file_index import FileIndex
-from pipeline.sources.file_source import FoundFiles, by_split, split_called
-from pipeline.sources.files import Stamp, is_in, other_encoding, stamps_of
+from pipeline.sources.file_source import SourceFiles, by_split, split_called
+from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -27,7 +27,7 @@ _LIST = re.compile(r"\[.*\]")
 # Text in cells without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 # Minimum number of rows to judge by the number of different values.
-_FEW_ROWS, _MANY_DIFFERENT = 20, 0.9
+_MIN_ROWS, _MAX_DISTINCT_SHARE = 20, 0.9
 _MAX_ROWS = 5
 
 
@@ -47,15 +47,15 @@ class Table(ImageSource):
             )
         return path.parent
 
-    def beside(self) -> list[str]:
+    def description_files(self) -> list[str]:
         """The table."""
         return [self.path.name]
 
-    def found_files(self) -> FoundFiles:
+    def find_files(self) -> SourceFiles:
         """The images that the table lists."""
         folder, settings = self.folder(), self.settings
         paths, labels, *named = self._columns()
-        paths = [self._below(path, folder) for path in paths]
+        paths = [self._path_in_folder(path, folder) for path in paths]
         split_names = named[0] if named else ["train"] * len(paths)
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
         self._check_labels(labels)
@@ -73,7 +73,7 @@ class Table(ImageSource):
                 "path_column",
             )
         label_names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
-        return FoundFiles(examples, stamps, label_names, split_names)
+        return SourceFiles(examples, stamps, label_names, split_names)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. An unchanged table has the same examples."""
@@ -99,26 +99,26 @@ class Table(ImageSource):
                         "columns of texts or numbers",
                         f" The column {name} has values of the type {kind}. Write one text or number into each cell.",
                     )
-            found = pyarrow.parquet.read_table(self.path, columns=wanted)
-            return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
+            table = pyarrow.parquet.read_table(self.path, columns=wanted)
+            return [table[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
             _refuse(self.settings, "a readable table", f" {str(error).rstrip('.')}.")
 
     def _columns_of_text(self, delimiter: str) -> list[list[str]]:
-        if encoding := other_encoding(self.path.read_bytes()):
+        if encoding := detect_encoding(self.path.read_bytes()):
             _refuse(self.settings, "a table in UTF-8", f" {is_in(encoding)}")
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
             names = next(rows, [])
             self._check_header(names, delimiter)
-            places, bad = [names.index(name) for name in self._wanted(names)], []
-            columns: list[list[str]] = [[] for _ in places]
+            indices, bad = [names.index(name) for name in self._wanted(names)], []
+            columns: list[list[str]] = [[] for _ in indices]
             for number, row in enumerate(rows, start=1):
                 if len(row) != len(names):
                     bad.append((number, row))
                     continue
-                for column, place in zip(columns, places, strict=True):
-                    column.append(row[place])
+                for column, index in zip(columns, indices, strict=True):
+                    column.append(row[index])
         if bad:
             _refuse(self.settings, f"a table with {len(names)} cells in each row", _rows(bad))
         return columns
@@ -127,20 +127,20 @@ class Table(ImageSource):
         """Refuse another delimiter, and a missing header."""
         if not names:
             _refuse(self.settings, "a table with rows", " It is empty.")
-        for mark, said in _OTHER_DELIMITERS.items():
+        for mark, symbol in _OTHER_DELIMITERS.items():
             if mark != delimiter and mark in names[0] and len(names) == 1:
                 _refuse(
                     self.settings,
                     "commas or tabs between the cells",
-                    f" The header {names[0]!r:.80} has {said}. Save the table with commas (.csv) or tabs (.tsv).",
+                    f" The header {names[0]!r:.80} has {symbol}. Save the table with commas (.csv) or tabs (.tsv).",
                 )
-        asked = (self.settings.path_column, self.settings.label_column)
-        if any(map(_VALUE.fullmatch, names)) and not {*asked} & {*names}:
+        column_names = (self.settings.path_column, self.settings.label_column)
+        if any(map(_VALUE.fullmatch, names)) and not {*column_names} & {*names}:
             _refuse(
                 self.settings,
                 "a table with a header",
                 f" The first line {delimiter.join(names)!r:.80} looks like a row. Insert a header before it, such as "
-                f"{','.join(asked)}.",
+                f"{','.join(column_names)}.",
             )
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
@@ -156,7 +156,7 @@ class Table(ImageSource):
                 )
         return [*wanted.values()]
 
-    def _below(self, path: str, folder: Path) -> str:
+    def _path_in_folder(self, path: str, folder: Path) -> str:
         """The path of an image below the table's folder. "" if the image does not exist."""
         if not path or _ADDRESS.match(path):
             return path
@@ -211,7 +211,7 @@ class Table(ImageSource):
                 "column with one label per row.",
                 "label_column",
             )
-        if len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
+        if len(labels) >= _MIN_ROWS and len(different) > _MAX_DISTINCT_SHARE * len(labels):
             _refuse(
                 self.settings,
                 "a column of labels",
@@ -231,9 +231,9 @@ def _several(labels: Set[str]) -> str:
     All cells are lists, or half of the parts, or more, are cells by themselves, or two cells differ in the order of
     their parts alone.
     """
-    parts = {label: _parts(label) for label in labels}
-    single = {part for its in parts.values() if len(its) == 1 for part in its}
-    several = {label: its for label, its in parts.items() if len(its) > 1}
+    pieces = {label: _split_label(label) for label in labels}
+    single = {part for its in pieces.values() if len(its) == 1 for part in its}
+    several = {label: its for label, its in pieces.items() if len(its) > 1}
     if several and all(map(_LIST.fullmatch, labels)):
         return min(several)
     together = frozenset().union(*several.values())
@@ -241,16 +241,16 @@ def _several(labels: Set[str]) -> str:
     return min(several) if several and (is_permuted or 2 * len(together & single) >= len(together)) else ""
 
 
-def _parts(label: str) -> frozenset[str]:
+def _split_label(label: str) -> frozenset[str]:
     """The labels in a cell of several, without the brackets and quotes of a list."""
     is_list = _LIST.fullmatch(label)
-    parts = [part.strip() for part in re.split("[,;|]", label[1:-1] if is_list else label)]
-    return frozenset(filter(None, (part.strip("'\"") for part in parts) if is_list else parts))
+    pieces = [part.strip() for part in re.split("[,;|]", label[1:-1] if is_list else label)]
+    return frozenset(filter(None, (part.strip("'\"") for part in pieces) if is_list else pieces))
 
 
 @message
-def _rows(found: Sequence[tuple[int, Sequence[str]]]) -> str:
+def _rows(rows: Sequence[tuple[int, Sequence[str]]]) -> str:
     """Numbers and cells of rows; the first below the header is row 1."""
-    listed = ", ".join(f"row {number} ({', '.join(map(repr, cells))})" for number, cells in found[:_MAX_ROWS])
-    more = len(found[_MAX_ROWS:])
+    listed = ", ".join(f"row {number} ({', '.join(map(repr, cells))})" for number, cells in rows[:_MAX_ROWS])
+    more = len(rows[_MAX_ROWS:])
     return f" Found {listed}{f', and {more:,} more' if more else ''}."

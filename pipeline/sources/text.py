@@ -19,13 +19,13 @@ from pipeline.records.keys import SPLITS
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import FileIndex, IndexedSplit
-from pipeline.sources.file_source import FileSource, FoundFiles, by_split, log_split_names, split_called
+from pipeline.sources.file_source import FileSource, SourceFiles, by_split, log_split_names, split_called
 from pipeline.sources.files import (
     cannot_be_read,
+    detect_encoding,
     is_in,
     is_inside,
     leads_out,
-    other_encoding,
     quoted,
     read_file,
     stamps_of,
@@ -57,17 +57,17 @@ class Text(FileSource):
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Read the text, and write its tokens and the index."""
-        folder, found = self.folder(), self.found_files()
-        log_split_names(found)
+        folder, files = self.folder(), self.find_files()
+        log_split_names(files)
         splits, texts = {}, {}
-        for split, entries in found.examples.items():
+        for split, entries in files.examples.items():
             contents = {path: self._content(folder, path) for path, _ in entries}
             texts[split] = "".join(self._decoded(path, content) for path, content in contents.items())
             if not texts[split]:
                 _refuse(self.settings, f" The {split} split is empty.")
             splits[split] = IndexedSplit(
                 paths=[*contents],
-                stamps=[found.stamps[path] for path in contents],
+                stamps=[files.stamps[path] for path in contents],
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
             )
         if len(names := set().union(*texts.values())) < 2:
@@ -78,14 +78,14 @@ class Text(FileSource):
             index.write(artifact)
         return SourceInfo(dataset=self.name(), origin="text", version="1", digest=index.digest(), **facts)
 
-    def found_files(self) -> FoundFiles:
+    def find_files(self) -> SourceFiles:
         """The files of each split. A file, or a folder without folders of splits, is the train split."""
-        present = self.all_stamps() if self.is_folder() else stamps_of(self.folder(), [self.path.name])
-        if not present:
+        stamps_by_path = self.all_stamps() if self.is_folder() else stamps_of(self.folder(), [self.path.name])
+        if not stamps_by_path:
             _refuse(self.settings, " It contains no files.")
-        tops = {path.partition("/")[0] for path in present if "/" in path}
+        tops = {path.partition("/")[0] for path in stamps_by_path if "/" in path}
         has_splits = bool(tops) and all(map(split_called, tops))
-        if has_splits and (labels := _labels_of(present)):
+        if has_splits and (labels := _labels_of(stamps_by_path)):
             _refuse(
                 self.settings,
                 f" The folders {', '.join(map(quoted, labels[:5]))} look like labels, which a text does not have. "
@@ -93,13 +93,15 @@ class Text(FileSource):
             )
         if has_splits:
             # Beside folders of splits a file is a note.
-            examples = by_split((split_called(path.partition("/")[0]), path, "") for path in present if "/" in path)
+            examples = by_split(
+                (split_called(path.partition("/")[0]), path, "") for path in stamps_by_path if "/" in path
+            )
         else:
-            examples = by_split(("train", path, "") for path in present)
+            examples = by_split(("train", path, "") for path in stamps_by_path)
         if "train" not in examples:
             _refuse(self.settings, "", "a folder train beside the folders of other splits")
-        stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
-        return FoundFiles(examples, stamps, split_names=tops if has_splits else ())
+        stamps = {path: stamps_by_path[path] for listed in examples.values() for path, _ in listed}
+        return SourceFiles(examples, stamps, split_names=tops if has_splits else ())
 
     def _content(self, folder: Path, path: str) -> bytes:
         real, root = os.path.realpath(folder / path), os.path.realpath(folder)
@@ -113,7 +115,7 @@ class Text(FileSource):
 
     def _decoded(self, path: str, content: bytes) -> str:
         """The text of a file without a byte order mark and with line feeds as line ends."""
-        if encoding := other_encoding(content):
+        if encoding := detect_encoding(content):
             _refuse(self.settings, f" {quoted(path)}: {is_in(encoding)}")
         if zeros := content.count(0):
             _refuse(
@@ -132,11 +134,11 @@ def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn
 
 def _labels_of(paths: Iterable[str]) -> list[str]:
     """Subfolders of splits that look like labels, because each split has several of them with several files."""
-    below: dict[str, Counter[str]] = {}
+    labels_by_split: dict[str, Counter[str]] = {}
     for split, *rest in [path.split("/") for path in paths if "/" in path]:
-        below.setdefault(split, Counter()).update(rest[:-1][:1])
-    in_all = set.intersection(*map(set, below.values()))
-    labels = sorted(name for name in in_all if all(files[name] > 1 for files in below.values()))
+        labels_by_split.setdefault(split, Counter()).update(rest[:-1][:1])
+    in_all = set.intersection(*map(set, labels_by_split.values()))
+    labels = sorted(name for name in in_all if all(files[name] > 1 for files in labels_by_split.values()))
     return labels if len(labels) > 1 else []
 
 

@@ -132,14 +132,14 @@ def _has_changed(folder: Path) -> str:
 
 def datasets_folder(data_dir: str) -> Path:
     """The absolute folder of prepared datasets, as TFDS resolves it. ``data_dir`` is [Source] tfds_data_dir."""
-    given = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return Path(given).expanduser().absolute()
+    path = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return Path(path).expanduser().absolute()
 
 
 def is_prepared(dataset: str, data_dir: str) -> bool:
     """Whether a prepared copy of a dataset exists in any version. TFDS is not imported."""
     place = datasets_folder(data_dir) / dataset.partition(":")[0]
-    return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
+    return any(next(place.glob(f"{pattern}{_DESCRIPTIONS[0]}"), None) for pattern in ("*/", "*/*/"))
 
 
 def prepared_digest(folder: Path, memory: Path | None) -> str:
@@ -151,10 +151,10 @@ def prepared_digest(folder: Path, memory: Path | None) -> str:
         OSError: The folder is missing, or a file cannot be read.
     """
     names = sorted(path.name for path in folder.iterdir() if path.name in _DESCRIPTIONS or ".tfrecord" in path.name)
-    found = digests(folder, names, memory)
-    if unreadable := [name for name, digest in found.items() if not digest]:
+    file_digests = digests(folder, names, memory)
+    if unreadable := [name for name, digest in file_digests.items() if not digest]:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(folder / unreadable[0]))
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(file_digests, sort_keys=True).encode()).hexdigest()
 
 
 def prepare(builder: "DatasetBuilder", dataset: str) -> None:
@@ -167,8 +167,8 @@ def prepare(builder: "DatasetBuilder", dataset: str) -> None:
 
     if not builder.is_prepared():
         _download(builder, dataset)
-    if (found := builder.info.file_format) is not FileFormat.TFRECORD:
-        raise _unsupported(dataset, f"a copy in TFRecord files, got {found} in {builder.data_path}")
+    if (file_format := builder.info.file_format) is not FileFormat.TFRECORD:
+        raise _unsupported(dataset, f"a copy in TFRecord files, got {file_format} in {builder.data_path}")
 
 
 def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
@@ -209,8 +209,8 @@ def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
     from tensorflow_datasets.core.features import ClassLabel, FeaturesDict, Image
 
     features, keys = builder.info.features, builder.info.supervised_keys or ("image", "label")
-    found = [features[key] for key in keys if key in features] if isinstance(features, FeaturesDict) else []
-    match found:
+    keys_present = [features[key] for key in keys if key in features] if isinstance(features, FeaturesDict) else []
+    match keys_present:
         case [Image() as image, ClassLabel()] if image.np_dtype == np.uint8 and image.shape[-1] in CHANNELS:
             return keys
     raise _unsupported(builder.name, f"a uint8 Image of 1, 3 or 4 channels and a ClassLabel, got {features}")

@@ -14,7 +14,7 @@ from pipeline import machine
 from pipeline.errors import DamagedArtifactError, UnsupportedDatasetError
 from pipeline.records.features import IMAGE, LABEL, Feature, ImageForm
 from pipeline.records.images import decode
-from pipeline.sources.image_files import SIGNATURES, made_plain
+from pipeline.sources.image_files import SIGNATURES, encode_plain
 from pipeline.sources.source import Location, SourceInfo
 from pipeline.sources.tfds import find_builder, prepare, prepared_digest, supervised_keys
 
@@ -31,7 +31,7 @@ def read_prepared(
 ) -> Iterator[dict]:
     """Read the examples ``start`` to ``stop - 1`` of a split. See ``source.read_batches``."""
     builder, take_apart = _opened(info.dataset, info.digest, location, form)
-    found = 0
+    num_read = 0
     try:
         for images, labels in _decoded(builder, take_apart, split, start, stop):
             # TFDS gives -1 in a split without labels.
@@ -40,19 +40,19 @@ def read_prepared(
                     f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, got {labels.min()} to "
                     f"{labels.max()} in the {split} split. Choose another dataset with --Source-dataset."
                 )
-            found += len(labels)
+            num_read += len(labels)
             yield {IMAGE: images if form.encoding == "raw" else _encoded(images.tolist(), form), LABEL: labels}
     except UnsupportedDatasetError:
         raise
     except (tf.errors.OpError, ValueError) as error:
         raise _unreadable(builder, split, str(error).splitlines()[0]) from error
-    if found != stop - start:
-        raise _unreadable(builder, split, f"{found} examples in [{start}:{stop}]")
+    if num_read != stop - start:
+        raise _unreadable(builder, split, f"{num_read} examples in [{start}:{stop}]")
 
 
-def _unreadable(builder: "DatasetBuilder", split: str, found: str) -> DamagedArtifactError:
+def _unreadable(builder: "DatasetBuilder", split: str, cause: str) -> DamagedArtifactError:
     return DamagedArtifactError(
-        f"{builder.data_path}: the {split} split differs from its dataset_info.json ({found}). Delete that folder and "
+        f"{builder.data_path}: the {split} split differs from its dataset_info.json ({cause}). Delete that folder and "
         "run again to prepare the dataset."
     )
 
@@ -62,7 +62,7 @@ def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
     if form.encoding == "image":
         return images
     signature = SIGNATURES[form.encoding]
-    return [image if image.startswith(signature) else made_plain(image, form.encoding) for image in images]
+    return [image if image.startswith(signature) else encode_plain(image, form.encoding) for image in images]
 
 
 @cache

@@ -68,7 +68,7 @@ def test_who_was_first_counts(remote, make_artifact, expected, tmp_path):
     other = make_artifact("other", {"a.bin": b"another"})
     assert remote.push(KIND, first) is Pushed.NEW
     assert remote.push(KIND, same) is Pushed.SAME
-    assert remote.push(KIND, other) is Pushed.OTHER
+    assert remote.push(KIND, other) is Pushed.CONFLICT
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(first)
 
 
@@ -98,7 +98,7 @@ def test_what_was_made_earlier_renews_nothing(remote, make_artifact, expected):
     with time_machine.travel(datetime.now(UTC) - timedelta(minutes=1)):
         earlier = make_artifact("earlier")
     remote.push(KIND, make_artifact("later", {"a.bin": b"another"}))
-    assert remote.push(KIND, earlier, replace=True) is Pushed.OTHER
+    assert remote.push(KIND, earlier, replace=True) is Pushed.CONFLICT
 
 
 def test_objects_that_are_missing_are_put_back(remote, make_artifact, expected, tmp_path):
@@ -153,7 +153,7 @@ def test_of_many_that_push_at_once_one_is_first_and_what_is_there_is_theirs(remo
 
     with ThreadPoolExecutor(len(made)) as pool:
         outcomes = list(pool.map(push, made))
-    assert sorted(outcomes) == sorted([Pushed.NEW, *[Pushed.OTHER] * 5])
+    assert sorted(outcomes) == sorted([Pushed.NEW, *[Pushed.CONFLICT] * 5])
     first = made[outcomes.index(Pushed.NEW)]
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(first)
 

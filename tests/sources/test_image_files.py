@@ -10,7 +10,7 @@ from PIL import Image
 
 from pipeline.errors import SettingsError
 from pipeline.settings.data import SourceSettings
-from pipeline.sources.image_files import MAX_PIXELS, UndecodableError, inspect, made_plain
+from pipeline.sources.image_files import MAX_PIXELS, UndecodableError, encode_plain, inspect
 
 
 def setup_module() -> None:
@@ -123,7 +123,7 @@ def test_what_cannot_be_used_is_refused_with_its_reason(what, recwarn):
         with pytest.raises(UndecodableError, match=reason):
             inspect(content)
         with pytest.raises(UndecodableError, match=reason):
-            made_plain(content)
+            encode_plain(content)
     assert not recwarn.list
 
 
@@ -131,7 +131,7 @@ def test_a_16_bit_picture_with_a_transparent_level_is_scaled_and_white_where_it_
     levels = np.array([[0, 10_900, 21_800, 32_700, 43_600, 65_535]], np.uint16)
     file = io.BytesIO()
     Image.fromarray(levels).save(file, "PNG", transparency=0)
-    seen = np.asarray(Image.open(io.BytesIO(made_plain(file.getvalue()))))
+    seen = np.asarray(Image.open(io.BytesIO(encode_plain(file.getvalue()))))
     assert seen.tolist() == [[255, 42, 84, 127, 169, 255]]
 
 
@@ -168,7 +168,7 @@ def test_every_flipped_bit_of_an_image_is_refused_or_leaves_what_tensorflow_deco
             except UndecodableError:
                 refused += 1
                 continue
-            plain = bytes(damaged) if seen.plain else made_plain(bytes(damaged))
+            plain = bytes(damaged) if seen.plain else encode_plain(bytes(damaged))
             tf.io.decode_image(plain, channels=3, expand_animations=False)
             decoded += 1
         assert decoded
