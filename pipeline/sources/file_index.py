@@ -77,7 +77,7 @@ class FileIndex:
     def changes(self, folder: Path, stamps_by_path: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
         """Describe each file of ``folder`` that has changed.
 
-        ``present`` contains the stamps of all existing files, and ``memory`` the digests of files read before.
+        ``stamps_by_path`` contains the stamps of all existing files, and ``memory`` the digests of files read before.
         """
         # A file that was missing when it was indexed has no stamp.
         recorded = {path: stored_file for path, stored_file in self.files.items() if stored_file[0]}
