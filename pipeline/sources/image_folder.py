@@ -112,14 +112,14 @@ def _examples(path: str, images: Iterable[str]) -> tuple[dict[str, list[tuple[st
 
 def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
     """Refuse folders of splits that look like labels."""
-    no_splits = sorted(name for name, split in splits.items() if not split)
-    if not is_deep and not no_splits:
+    extra = sorted(name for name, split in splits.items() if not split)
+    if not is_deep and not extra:
         _refuse(path, _no_label_folders(num_images))
     like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
-    if is_deep and no_splits and len(like_splits) > 1:
+    if is_deep and extra and len(like_splits) > 1:
         refuse(
             *("Source", "path", "only the folders train, validation and test", path),
-            f" Found {', '.join(map(ascii, no_splits))}. Rename folders of splits, and move the other folders elsewhere.",
+            f" Found {', '.join(map(ascii, extra))}. Rename folders of splits, and move the other folders elsewhere.",
         )
 
 
