@@ -52,7 +52,7 @@ def test_a_run_that_diverged_is_an_error_of_its_own_part(make_run):
         [*_comparisons(GOALS[0], run)]
 
 
-def test_of_a_root_with_other_runs_the_one_asked_for_is_measured(make_run):
+def test_the_requested_run_of_a_root_is_measured(make_run):
     folders = [make_run(f"seed-{seed}", seed=seed, fingerprint=str(seed) * 64) for seed in range(3)]
     report = json.loads(report_of(folders, current=["1" * 64]).to_json())
     assert _requested(report).seed == 1

@@ -140,7 +140,7 @@ def test_beam_flags_are_split_as_a_shell_splits():
     assert RecordsSettings(runner_options="--a=1 --b='x y'").beam_flags() == ["--a=1", "--b=x y"]
 
 
-def test_lists_come_to_their_product_each_run_once_in_the_order_asked():
+def test_lists_give_their_product_in_order_without_duplicates():
     settings = ReportSettings(devices=("gpu", "cpu"), seeds=(1, 0, 1))
     assert settings.combinations() == [
         {"device": "gpu", "seed": 1},

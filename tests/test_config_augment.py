@@ -38,7 +38,7 @@ def test_every_spelling_of_the_same_operations_is_one():
         ("mixup:11", ["a number from 0.01 to 10 after mixup:"]),
     ],
 )
-def test_what_is_no_operation_is_refused_by_name(text, names):
+def test_an_unknown_operation_is_refused_by_name(text, names):
     with pytest.raises(SettingsError) as refusal:
         TrainSettings(augment=text)
     for name in ["[Train] augment", "--Train-augment", *names]:

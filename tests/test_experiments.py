@@ -97,7 +97,7 @@ def test_an_experiment_has_settings_that_are_there_and_stays_short(name):
 
 
 @pytest.mark.parametrize("name", sorted({*FILES} - {"cifar10"}))
-def test_no_experiment_but_the_default_is_trained_on_a_stand_in(name):
+def test_only_the_default_experiment_may_use_a_placeholder(name):
     """Minutes or hours on other images, beside figures of the real ones."""
     assert settings_in([FILES[name]])["Source"]["origin"] == "tfds"
 
@@ -109,14 +109,14 @@ def test_the_experiment_of_the_default_is_the_default():
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if "global_batch_sizes" in FILES[name].read_text()])
-def test_what_makes_one_run_of_a_sweep_makes_one_that_the_sweep_has(name):
+def test_the_settings_of_one_run_give_a_run_of_the_sweep(name):
     """`make export` and `make verify-determinism` would train one more."""
     own = settings_in([FILES[name]])
     assert int(own["Train"]["global_batch_size"]) in json.loads(own["Report"]["global_batch_sizes"])
 
 
 @pytest.mark.parametrize("name", published_files(FOLDER))
-def test_what_was_published_of_an_experiment_is_valid_and_says_what_was_left_unsaid(name):
+def test_published_results_are_valid_and_list_facts_not_stated(name):
     assert name in {experiment_of(path) for path in FILES.values()}
     rows = read_published(published_files(FOLDER)[name], name)
     assert rows
@@ -154,7 +154,7 @@ def test_the_published_figures_are_those_that_were_published():
         ({"scenario": ""}, "scenario"),
     ],
 )
-def test_what_is_no_published_figure_is_refused_with_its_name(tmp_path, changes, named):
+def test_an_unknown_published_metric_is_refused_by_name(tmp_path, changes, named):
     row = {"scenario": "GPU", "requested_device": "gpu", "effective_device": "gpu", "train_seconds": 3.0, **changes}
     path = tmp_path / "x.published.json"
     path.write_text(json.dumps({"datasets": ["mnist"], "sources": [{"title": "a page", "rows": [row]}]}))
@@ -172,7 +172,7 @@ def test_an_unknown_experiment_is_refused_naming_the_nearest_and_all_there_are(m
 
 
 @pytest.mark.parametrize("name", ["../config", "flowers.published", "/etc/passwd", ""])
-def test_what_is_no_name_of_a_file_there_is_none(name):
+def test_an_invalid_file_name_is_no_experiment(name):
     with pytest.raises(SettingsError, match="EXPERIMENT: expected one of cifar10"):
         require_experiment([FOLDER], name)
 

@@ -31,7 +31,7 @@ def test_errors_hide_them():
 
 
 @pytest.mark.parametrize("text", ["mail me@example.org", "see https://host/a@b", "s3://bucket/prefix", "me@host:path"])
-def test_what_is_no_userinfo_stays(text):
+def test_text_without_userinfo_is_unchanged(text):
     assert without_userinfo(text) == text
 
 

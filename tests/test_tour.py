@@ -78,7 +78,7 @@ def test_the_tour_goes_from_the_dataset_to_a_report(run_tour, tiny_tfds):
 
 
 @pytest.mark.slow
-def test_the_tour_says_where_it_goes_on_with_the_stand_in(run_tour, tmp_path):
+def test_the_tour_reports_the_placeholder(run_tour, tmp_path):
     nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
     cells = run_tour(last="source", TFDS_DATA_DIR=str(tmp_path / "tfds"), **nowhere)
     assert "not CIFAR-10" in shown(cells["source"], "text/markdown")
@@ -86,7 +86,7 @@ def test_the_tour_says_where_it_goes_on_with_the_stand_in(run_tour, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_install_that_fails_is_told_in_its_own_cell(run_tour):
+def test_a_failed_installation_is_reported_in_its_cell(run_tour):
     """%pip itself goes on, and the next cell would not find the package."""
     source = 'SOURCE = "no address"\nimportlib.util.find_spec = lambda name: None'
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="The installation failed") as told:

@@ -193,7 +193,7 @@ def test_a_reworded_message_does_not_change_a_digest(left, right):
         ('if x > 3:\n    _logger.info("one")\n    return 1', 'if x > 4:\n    _logger.info("one")\n    return 1'),
     ],
 )
-def test_what_the_code_does_changes_a_digest(left, right):
+def test_a_change_of_behavior_changes_the_digest(left, right):
     assert digests(left) != digests(right)
 
 

@@ -180,7 +180,7 @@ def replace(path: Path, nodes: list[ast.expr], new: str) -> None:
     path.write_bytes(content)
 
 
-def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does_not(copied_pipeline):
+def test_a_reworded_message_keeps_every_stage_fresh_and_a_changed_number_does_not(copied_pipeline):
     before = stage_digests()
     paths = {stage: {subject.module_path(module) for module in before[stage]} for stage in STAGES}
     spoken = {path: found for path in set().union(*paths.values()) if (found := messages(ast.parse(path.read_text())))}

@@ -291,7 +291,7 @@ def test_publishing_again_replaces_the_whole_folder(artifact):
     assert [path.name for path in artifact.parent.iterdir()] == ["a-1"]
 
 
-def test_publishing_in_place_keeps_what_lies_beside(tmp_path):
+def test_publishing_in_place_keeps_other_files(tmp_path):
     final = tmp_path / "report"
     final.mkdir()
     (final / "notes.txt").write_text("mine")

@@ -71,14 +71,14 @@ def memory_below(folder: Path) -> Path:
     return found
 
 
-def test_what_is_read_once_is_not_parsed_again_and_says_the_same(start):
+def test_a_cached_module_is_not_parsed_again(start):
     parsed, digests = start()
     assert parsed == len(digests)
     assert start() == (0, digests)
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"version": 1}', b"{" * 100_000, b"\xff\xfe"])
-def test_a_damaged_memory_is_made_anew(start, tmp_path, damage):
+def test_a_damaged_cache_is_rebuilt(start, tmp_path, damage):
     before = start()
     memory_below(tmp_path).write_bytes(damage)
     assert start() == before
@@ -93,7 +93,7 @@ def test_entries_of_another_shape_are_read_again(start, tmp_path):
         assert start() == before
 
 
-def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_path, monkeypatch):
+def test_a_cache_of_another_version_is_ignored(start, tmp_path, monkeypatch):
     before = start()
     wrong = {digest: [{"<module>": "wrong"}, []] for digest in json.loads(memory_below(tmp_path).read_text())}
     memory_below(tmp_path).write_text(json.dumps(wrong))
@@ -102,7 +102,7 @@ def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_pa
     assert start() == before
 
 
-def test_nothing_is_written_where_python_writes_no_bytecode(start, tmp_path, monkeypatch):
+def test_no_cache_is_written_if_python_writes_no_bytecode(start, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert start()[0] > 0
     assert not list(tmp_path.rglob("modules.json*"))

@@ -23,7 +23,7 @@ def digests(*modules: str) -> dict:
     return code_digests("pipeline.progress", modules)
 
 
-def test_what_it_imports_locally_counts_and_nothing_is_imported_for_it(package):
+def test_local_imports_count_without_being_executed(package):
     found = digests("my_package.networks")
     reached = {f"my_package.{name}" for name in ("networks", "layers", "blocks", "unneeded")}
     assert {name for name in found if name.startswith("my_package")} == {"my_package", *reached}
@@ -31,7 +31,7 @@ def test_what_it_imports_locally_counts_and_nothing_is_imported_for_it(package):
     assert "my_package" not in sys.modules
 
 
-def test_what_it_imports_of_ours_counts_as_ours(package):
+def test_imports_of_the_pipeline_count_as_pipeline_code(package):
     assert {"my_package.recipes", "pipeline.models.training_recipes"} <= digests("my_package.recipes").keys()
 
 
@@ -48,7 +48,7 @@ def test_what_it_imports_of_ours_counts_as_ours(package):
         ("unneeded", "", "def", {"my_package.unneeded": {"<module>"}}),
     ],
 )
-def test_what_changed_is_named_by_module_and_function(package, name, old, new, changed):
+def test_a_change_is_named_by_module_and_function(package, name, old, new, changed):
     before, path = digests("my_package.networks"), package / f"{name}.py"
     path.write_text(path.read_text().replace(old, new, 1) if old else new)
     after = digests("my_package.networks")
@@ -58,7 +58,7 @@ def test_what_changed_is_named_by_module_and_function(package, name, old, new, c
     assert {module: parts for module, parts in found.items() if parts} == changed
 
 
-def test_what_is_installed_is_not_local(package):
+def test_installed_packages_are_not_local(package):
     import ast
 
     import numpy

@@ -50,7 +50,7 @@ def test_every_file_and_folder_is_on_disk_before_the_folder_gets_its_name(tmp_pa
     assert ("fsync", tmp_path.name) in steps[renamed:], "the new name is on disk, too"
 
 
-def test_where_the_new_folder_cannot_take_its_place_the_old_one_stays(tmp_path, monkeypatch):
+def test_the_old_folder_stays_if_the_rename_fails(tmp_path, monkeypatch):
     final, rename = tmp_path / "final", os.rename
     with publishing(final) as temporary:
         write_artifact(temporary)
@@ -67,7 +67,7 @@ def test_where_the_new_folder_cannot_take_its_place_the_old_one_stays(tmp_path, 
     assert (final / "zero.bin").is_file()
 
 
-def test_what_an_earlier_publication_could_not_remove_is_no_obstacle(tmp_path):
+def test_leftovers_of_an_earlier_publication_are_no_obstacle(tmp_path):
     final = tmp_path / "final"
     for _ in range(2):
         left = tmp_path / f".final.{os.getpid()}.tmp.old"

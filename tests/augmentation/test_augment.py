@@ -109,7 +109,7 @@ def test_a_crop_is_a_window_of_the_reflected_image(images):
     assert len(seen) > 15
 
 
-def test_what_a_translation_leaves_is_gray(images):
+def test_the_border_of_a_translation_is_gray(images):
     before, after = images.numpy(), augmented(images, "translate:0.25")
     for one, other in zip(after, before, strict=True):
         padded = np.pad(other, ((3, 3), (4, 4), (0, 0)), constant_values=GRAY)

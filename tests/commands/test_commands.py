@@ -35,7 +35,7 @@ def test_verify_reads_every_artifact(luigi):
     assert summary == f"4 artifacts in {luigi.root}, 4 valid, 0 damaged, 0 unreadable, {read:,} bytes read"
 
 
-def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
+def test_verify_reads_the_requested_root(luigi, first_run):
     run = next(luigi.root.glob("runs/*"))
     (run / "run.json").write_text((run / "run.json").read_text().replace('"finished"', '"skipped" '))
     next(luigi.root.glob("runs/*/model.keras")).unlink()
@@ -109,7 +109,7 @@ def test_verify_names_what_may_not_be_read(luigi):
 
 
 @pytest.mark.slow
-def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
+def test_every_command_reads_the_requested_root(luigi, tmp_path):
     """The root of the settings file is empty: what is found can only be the other's."""
     empty = Luigi(tmp_path / "empty", luigi.data_dir)
     here = ["--Storage-root", str(luigi.root), *FAST]
@@ -158,7 +158,7 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
         assert expected in line
 
 
-def test_every_command_has_help_of_one_screen_and_the_settings_only_if_asked(capsys):
+def test_help_fits_one_screen_and_lists_settings_on_request(capsys):
     for name in COMMANDS:
         description = COMMANDS.load(name).__doc__
         with pytest.raises(SystemExit) as ended:
@@ -368,7 +368,7 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     assert len(luigi.artifacts("records")) == 1
 
 
-def test_what_waits_to_be_pushed_stays(luigi):
+def test_artifacts_with_a_pending_push_are_kept(luigi):
     (run,) = luigi.root.glob("runs/*")
     marker = luigi.root / ".unpushed" / "runs" / run.name
     marker.parent.mkdir(parents=True)

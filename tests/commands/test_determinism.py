@@ -95,7 +95,7 @@ def test_the_same_weights_are_called_bit_identical_and_the_result_goes_with_the_
 
 
 @pytest.mark.slow
-def test_other_weights_end_with_the_gates_exit_code_and_are_told_in_the_report(luigi, tmp_path):
+def test_different_weights_give_the_exit_code_of_the_gate_and_appear_in_the_report(luigi, tmp_path):
     package = write_package(tmp_path / "work")
     (package / "networks.py").write_text(RANDOM)
     args = [*FAST, "--Train-model", "my_package.networks:build"]

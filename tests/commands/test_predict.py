@@ -107,7 +107,7 @@ def test_a_network_for_images_that_are_no_square_takes_those_of_its_size(tmp_pat
     assert rows[1]["error"] == "the image has 24 by 24 pixels, but the model requires 24 by 16"
 
 
-def test_an_image_is_seen_as_often_as_is_asked(tmp_path):
+def test_an_image_is_predicted_once_per_requested_view(tmp_path):
     write_run(tmp_path / "a", outputs="probabilities", input_shape=(16, 16, 3))
     network = keras.Sequential(
         [
@@ -168,7 +168,7 @@ def test_names_that_are_no_text_and_files_that_are_none_have_their_rows(run, tmp
     assert rows[1]["error"] == "cannot be read: no regular file"
 
 
-def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(run, images, tmp_path):
+def test_leftovers_of_a_killed_process_are_removed_and_two_at_once_are_refused(run, images, tmp_path):
     parts = tmp_path / "out" / ".parts"
     parts.mkdir(parents=True)
     (parts / "000000000000.parquet").write_bytes(b"half")
@@ -179,7 +179,7 @@ def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(run, 
 
 
 @pytest.mark.slow
-def test_the_command_sees_an_image_as_often_as_the_run_did_or_as_it_is_told(first_run, tmp_path, rng):
+def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run, tmp_path, rng):
     luigi = first_run.copy(tmp_path / "own")
     record = next(luigi.root.glob("runs/*/run.json"))
     (tmp_path / "images").mkdir()

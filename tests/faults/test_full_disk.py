@@ -58,7 +58,7 @@ def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
 
 
 @pytest.mark.slow
-def test_what_there_was_space_to_begin_has_space_to_resume(first_run, disk):
+def test_space_for_a_start_suffices_for_a_resumption(first_run, disk):
     luigi = Luigi(disk(90), first_run.data_dir)
     flags = (*FAST[2:], "--Train-epochs", "2", *WIDE)
     process = luigi.start(*flags)
@@ -100,7 +100,7 @@ def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
 
 
 @pytest.mark.slow
-def test_a_read_only_root_is_refused_and_can_be_asked(first_run, disk, count):
+def test_a_read_only_root_is_refused_for_writing_and_readable(first_run, disk, count):
     folder = disk(40)
     luigi = first_run.copy(folder / "x")
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)

@@ -67,7 +67,7 @@ def test_the_choice_imports_neither_of_them():
     assert done.stdout.strip() == "set()"
 
 
-def test_that_there_is_no_driver_is_said_without_asking_a_library(monkeypatch, caplog):
+def test_a_missing_driver_is_reported_without_loading_a_library(monkeypatch, caplog):
     from tasks import train
 
     monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: False)
@@ -94,7 +94,7 @@ def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):
     assert "a defect" in caplog.text
 
 
-def test_variables_that_change_what_is_computed_are_told_from_others():
+def test_only_variables_of_the_computation_are_recorded():
     computing = {"OMP_NUM_THREADS": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": "--x", "JAX_ENABLE_X64": "1"}
     computing |= {"TF_NUM_INTRAOP_THREADS": "1", "NVIDIA_TF32_OVERRIDE": "1", "TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
     placing = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0", "TPU_NAME": "t"}

@@ -72,9 +72,7 @@ def test_only_a_gpu_computes_in_tf32(device, expected):
 
 
 @pytest.mark.parametrize(("asked", "flags"), [("true", " --xla_gpu_deterministic_ops=true"), ("false", "")])
-def test_xla_gets_its_flag_beside_those_of_the_environment_only_when_determinism_is_requested(
-    monkeypatch, asked, flags
-):
+def test_xla_gets_its_flag_in_addition_to_the_environment_only_for_determinism(monkeypatch, asked, flags):
     pytest.importorskip("jax", reason="make setup EXTRA=jax")
     from pipeline.hardware.jax import Jax
 

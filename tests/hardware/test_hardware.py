@@ -275,7 +275,7 @@ def test_a_tpu_is_known_by_its_pci_ids_wherever_its_device_files_are(computer, d
     ],
     ids=["intel", "amd", "habana", "qualcomm", "cloud", "passed-through", "none"],
 )
-def test_what_is_no_tpu_is_not_taken_for_one(computer, devices, files):
+def test_other_devices_are_not_mistaken_for_a_tpu(computer, devices, files):
     computer(devices, files)
     assert machine.tpu_chips() == []
     placement = place(TrainSettings(device="auto"))

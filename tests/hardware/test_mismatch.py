@@ -129,14 +129,14 @@ def test_a_bug_on_the_way_to_a_device_stays_a_bug(monkeypatch, bug, on_mismatch)
         place(TrainSettings(device="tpu", tpu_address="local", on_mismatch=on_mismatch))
 
 
-def test_what_fails_apart_from_the_runtime_says_nothing_about_the_device(monkeypatch):
+def test_errors_outside_the_runtime_are_no_device_errors(monkeypatch):
     resolver = SimpleNamespace(master=lambda: "grpc://localhost:84700")
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", lambda *_, **__: resolver)
     with pytest.raises(ValueError, match="Port out of range"):
         place(TrainSettings(device="tpu", tpu_address="mine", on_mismatch="skip"))
 
 
-def test_what_tensorflows_operations_raise_on_the_way_to_a_tpu_counts_even_if_it_is_not_known(monkeypatch):
+def test_unknown_errors_of_operations_on_the_way_to_a_tpu_count(monkeypatch):
     def fail(*_, **__):
         raise tf.errors.InternalError(None, None, "the moon is in the wrong place")
 
@@ -173,7 +173,7 @@ def test_an_address_that_does_not_answer_is_refused_before_tensorflow_waits_for_
 @pytest.mark.parametrize(
     "error", [socket.gaierror(-3, "Temporary failure in name resolution"), PermissionError(13, "")]
 )
-def test_an_address_that_cannot_be_asked_counts_as_unreachable(monkeypatch, error):
+def test_an_unresolvable_address_counts_as_unreachable(monkeypatch, error):
     def fail(*_):
         raise error
 
@@ -202,7 +202,7 @@ def test_the_environment_names_the_tpu_where_no_setting_does(monkeypatch):
     ]
 
 
-def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere():
+def test_failures_during_use_are_explained_on_a_tpu_only():
     def use(device):
         how = {"runtime": tensorflow.RUNTIME, "strategy": tf.distribute.get_strategy(), "num_replicas": 1}
         with Placement(**how, requested_device=device, effective_device=device).explaining():
@@ -249,7 +249,7 @@ def test_a_tpu_that_is_announced_and_not_there_is_no_cpu_by_silence(monkeypatch)
 
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
 @pytest.mark.parametrize("on_mismatch", ["fail", "fallback", "skip"])
-def test_replicas_with_an_accelerator_are_a_settings_error_before_any_device_is_asked_for(device, on_mismatch):
+def test_replicas_with_an_accelerator_are_a_settings_error_before_any_device_request(device, on_mismatch):
     with pytest.raises(SettingsError, match=rf"\[Train\] replicas: expected 1 on {device} .* got 2"):
         TrainSettings(device=device, replicas=2, on_mismatch=on_mismatch)
 

@@ -63,13 +63,13 @@ def test_the_server_says_which_worker_this_is_and_where_the_first_is(server, end
 
 
 @pytest.mark.parametrize("name", ["SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX", "TPU_SKIP_MDS_QUERY"])
-def test_it_is_not_asked_where_the_environment_says_it(server, monkeypatch, name):
+def test_metadata_is_not_requested_if_the_environment_has_it(server, monkeypatch, name):
     monkeypatch.setenv(name, "1")
     tpu_vm.environment(SETTINGS)
     assert server[1] == []
 
 
-def test_it_is_not_asked_without_chips_or_for_one_process(server, monkeypatch):
+def test_metadata_is_not_requested_without_chips_or_for_one_process(server, monkeypatch):
     tpu_vm.environment(TrainSettings())
     monkeypatch.setattr(machine, "tpu_chips", list)
     tpu_vm.environment(SETTINGS)
@@ -85,7 +85,7 @@ def test_it_is_not_asked_without_chips_or_for_one_process(server, monkeypatch):
         {"agent-worker-number": "0", "worker-network-endpoints": "a b;c"},
     ],
 )
-def test_what_it_does_not_say_has_to_be_set(server, attributes):
+def test_missing_metadata_require_settings(server, attributes):
     server[0].update(attributes)
     with pytest.raises(SettingsError, match=r"\[Train\] process_id"):
         member()

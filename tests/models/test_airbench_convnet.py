@@ -33,7 +33,7 @@ def test_it_has_the_weights_and_the_layers_of_what_was_published():
 
 
 @pytest.mark.parametrize(("name", "millions"), [*zip(NAMES, (118.1, 33.1, 452.0), strict=True)])
-def test_an_image_takes_as_many_multiplications_as_is_said(name, millions):
+def test_the_documented_number_of_multiplications_per_image_is_true(name, millions):
     layers = [one for one in build_model(name, SHAPE, 10).layers if hasattr(one, "kernel")]
     # A kernel is applied at each place of what its layer puts out.
     places = [np.prod(one.output.shape[1:-1]) for one in layers]

@@ -52,12 +52,12 @@ def package(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("function", "kind"), [("build", "logits"), ("sure", "probabilities")])
-def test_what_a_network_gives_is_found_out(package, function, kind, precision):
+def test_the_output_kind_of_a_model_is_detected(package, function, kind, precision):
     package()
     assert kind_of_outputs(TASK, f"my_package.networks:{function}", precision) == kind
 
 
-def test_what_ours_give_is_known_and_they_are_not_built_for_it():
+def test_the_output_kind_of_built_in_models_needs_no_build():
     kinds = {name: kind_of_outputs(TASK, name, "float32") for name in MODELS}
     airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
     logits = {"mnist_dense", *airbench, *NextToken.models}
@@ -125,7 +125,7 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
         ("import my_package.not_there", ["importing it raised ModuleNotFoundError", "other.py, line 3"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, text, words):
+def test_an_invalid_model_is_refused_with_the_expected_value(package, text, words):
     package(other=START + text)
     with pytest.raises(SettingsError) as refusal:
         kind_of_outputs(TASK, "my_package.other:build", "float32")
@@ -158,7 +158,7 @@ def test_a_recipe_is_a_function_or_a_recipe(package):
         ("def recipe(total_steps):\n    pass", "recipe(10, 1.0) raised TypeError"),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_said(package, text, words):
+def test_an_invalid_recipe_is_refused_with_a_reason(package, text, words):
     package(other=text)
     with pytest.raises(SettingsError) as refusal:
         find_recipe("my_package.other:recipe").optimizer(10, 1.0)
@@ -179,7 +179,7 @@ def test_what_is_wrong_with_a_recipe_is_said(package, text, words):
         ("training_recipe", "my_package.recipes:receipt", "my_package.recipes has no receipt."),
     ],
 )
-def test_what_can_be_known_without_importing_it_is_refused_with_the_settings(package, setting, value, words):
+def test_errors_visible_without_an_import_are_settings_errors(package, setting, value, words):
     package(broken="def build(:\n")
     with pytest.raises(SettingsError) as refusal:
         TrainSettings(**{setting: value})

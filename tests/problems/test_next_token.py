@@ -176,7 +176,7 @@ def test_the_network_that_writes_has_the_trained_weights(records, trained):
     np.testing.assert_allclose(np.stack(step_by_step, axis=1), model(tokens, training=False), atol=1e-4)
 
 
-def test_what_is_written_follows_from_the_seed(trained):
+def test_generated_text_depends_on_the_seed(trained):
     folder, _ = trained
     facts = json.loads((folder / "evaluation.json").read_text())
     model = load_trained(folder).model
@@ -201,7 +201,7 @@ def test_what_is_written_follows_from_the_seed(trained):
 
 
 @pytest.mark.slow
-def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_texts(package, records, tmp_path):
+def test_a_subclassed_model_trains_and_generates_text(package, records, tmp_path):
     folder = tmp_path / "a"
     record = run(records, folder, model="text_networks:a_class", training_recipe="onecycle", epochs=1)
     assert record["input_shape"] == [LENGTH]
@@ -211,7 +211,7 @@ def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_tex
     assert len(surprises(load_trained(folder), tokens)) == 3 * LENGTH + 1
 
 
-def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, trained, tmp_path):
+def test_a_saved_subclassed_model_generates_text(package, records, trained, tmp_path):
     manifest, name = read_manifest(records), "text_networks:a_class"
     build_for_task(problem_of_records(manifest).task(manifest), name, "float32").save(tmp_path / MODEL_NAME)
     (tmp_path / "run.json").write_text(json.dumps(trained[1] | {"model": name}))
@@ -257,7 +257,7 @@ def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, funct
         ({"model": "char_lstm", "augment": "flip"}, "augment: expected nothing for records of texts"),
     ],
 )
-def test_what_is_for_images_is_refused_before_training(records, tmp_path, settings, words):
+def test_image_settings_are_refused_before_training(records, tmp_path, settings, words):
     with pytest.raises(SettingsError, match=words):
         run(records, tmp_path / "a", **settings)
 

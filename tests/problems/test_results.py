@@ -19,7 +19,7 @@ def test_images_are_judged_by_accuracy_and_texts_by_loss():
 
 @pytest.mark.parametrize("problem", ["image_classification", "next_token", "another version's"])
 @pytest.mark.parametrize("figure", [None, math.nan])
-def test_what_has_no_figure_is_worse_than_all_that_has_one(problem, figure):
+def test_a_run_without_a_metric_ranks_last(problem, figure):
     assert merit(problem, {"test_accuracy": figure, "test_loss": figure}) == -math.inf
     assert merit(problem, {"test_accuracy": 0.0, "test_loss": 1e38}) > -math.inf
 

@@ -5,7 +5,7 @@ import subprocess
 from tasks.process import lock
 
 
-def test_nobody_else_can_hold_the_lock_in_any_way(tmp_path):
+def test_no_other_process_can_take_the_lock(tmp_path):
     lock.hold(tmp_path, on_busy="leave")
     try:
         for way in ("--shared", "--exclusive"):
@@ -15,7 +15,7 @@ def test_nobody_else_can_hold_the_lock_in_any_way(tmp_path):
         lock._held.pop(tmp_path).close()
 
 
-def test_what_a_killed_repetition_left_is_removed_and_results_stay(tmp_path):
+def test_leftovers_of_a_killed_repetition_are_removed_and_results_stay(tmp_path):
     (tmp_path / "determinism" / ".again-x1y2" / "run").mkdir(parents=True)
     result = tmp_path / "determinism" / "baseline_cnn-0123456789ab.json"
     result.touch()

@@ -148,7 +148,7 @@ def test_json_lines_carry_run_and_stage_and_do_not_say_that_a_skipped_run_is_don
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3_700, "62 min")])
-def test_time_left_is_said_no_finer_than_it_is_known(seconds, said):
+def test_remaining_time_is_rounded_to_its_precision(seconds, said):
     assert rounded(seconds) == said
 
 

@@ -137,7 +137,7 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
     assert luigi.artifacts("runs").keys() == first_run.artifacts("runs").keys()
 
 
-def test_a_scheduler_that_goes_away_later_is_told_of_without_a_traceback(first_run, tmp_path):
+def test_a_scheduler_that_stops_later_is_reported_without_a_traceback(first_run, tmp_path):
     """What ``luigi`` itself finds, which asks again before it gives up."""
     luigi = first_run.copy(tmp_path)
     luigi.write_config(

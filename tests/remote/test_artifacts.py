@@ -35,7 +35,7 @@ def fetch(remote: Remote, expected: str, folder: Path) -> Path:
     return folder
 
 
-def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, make_artifact, expected, tmp_path):
+def test_a_pushed_artifact_is_fetched_byte_for_byte_and_marked(remote, make_artifact, expected, tmp_path):
     made = make_artifact()
     assert remote.find(KIND, expected) is None
     assert remote.push(KIND, made) is Pushed.NEW
@@ -48,7 +48,7 @@ def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, m
     assert not (fetched.parent / layout.FETCHING / expected).exists()
 
 
-def test_what_was_fetched_is_not_digested_again(remote, make_artifact, expected, tmp_path, monkeypatch):
+def test_a_fetched_artifact_is_not_digested_again(remote, make_artifact, expected, tmp_path, monkeypatch):
     remote.push(KIND, make_artifact())
     fetched = fetch(remote, expected, tmp_path / "elsewhere")
     monkeypatch.setattr("pipeline.artifacts.manifest.sha256_of", lambda path: pytest.fail(f"digests {path}"))
@@ -63,7 +63,7 @@ def test_the_same_content_is_stored_once(remote, make_artifact, expected):
     assert f"{KIND}/{expected}/{MANIFEST_NAME}" in keys
 
 
-def test_who_was_first_counts(remote, make_artifact, expected, tmp_path):
+def test_the_first_push_wins(remote, make_artifact, expected, tmp_path):
     first, same = make_artifact("first"), make_artifact("same")
     other = make_artifact("other", {"a.bin": b"another"})
     assert remote.push(KIND, first) is Pushed.NEW
@@ -72,7 +72,7 @@ def test_who_was_first_counts(remote, make_artifact, expected, tmp_path):
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(first)
 
 
-def test_what_is_renewed_takes_its_place(remote, make_artifact, expected, tmp_path):
+def test_a_newer_artifact_replaces_the_stored_one(remote, make_artifact, expected, tmp_path):
     other = make_artifact("other", {"a.bin": b"another"})
     remote.push(KIND, make_artifact("first"))
     assert remote.push(KIND, other, replace=True) is Pushed.NEW
@@ -94,7 +94,7 @@ def test_an_object_that_may_be_cleared_away_is_written_again_before_a_manifest_n
     assert bool(written) is written_again
 
 
-def test_what_was_made_earlier_renews_nothing(remote, make_artifact, expected):
+def test_an_older_artifact_replaces_nothing(remote, make_artifact, expected):
     with time_machine.travel(datetime.now(UTC) - timedelta(minutes=1)):
         earlier = make_artifact("earlier")
     remote.push(KIND, make_artifact("later", {"a.bin": b"another"}))
@@ -111,7 +111,9 @@ def test_objects_that_are_missing_are_put_back(remote, make_artifact, expected, 
 
 
 @pytest.mark.parametrize("broken", ["manifest", "file"])
-def test_what_is_damaged_is_mended_by_who_has_it(overwrite, remote, make_artifact, expected, tmp_path, broken):
+def test_a_damaged_artifact_is_repaired_by_a_machine_with_a_copy(
+    overwrite, remote, make_artifact, expected, tmp_path, broken
+):
     made = make_artifact("made")
     other = make_artifact("other", {"a.bin": b"another"})
     remote.push(KIND, other)
@@ -124,9 +126,7 @@ def test_what_is_damaged_is_mended_by_who_has_it(overwrite, remote, make_artifac
 
 
 @pytest.mark.parametrize("suffix", ["", ".part"])
-def test_what_an_earlier_fetch_left_is_believed_no_more_than_the_remote(
-    remote, make_artifact, expected, tmp_path, suffix
-):
+def test_leftovers_of_an_earlier_fetch_are_verified(remote, make_artifact, expected, tmp_path, suffix):
     made = make_artifact()
     remote.push(KIND, made)
     for entry in read_manifest(made)["files"]:
@@ -170,7 +170,7 @@ def test_a_commit_whose_answer_was_lost_is_known_to_be_ours(behind_proxy, make_a
 
 
 @pytest.mark.parametrize("fault", ["cut", "unanswered", 500, 503, "half"])
-def test_what_fails_in_passing_is_tried_again(behind_proxy, make_artifact, expected, tmp_path, fault):
+def test_a_temporary_failure_is_retried(behind_proxy, make_artifact, expected, tmp_path, fault):
     # Every third request.
     remote, proxy = behind_proxy(lambda number, method, path: fault if number % 3 == 1 else "pass")
     made = make_artifact()
@@ -334,7 +334,7 @@ def test_a_file_that_is_not_what_the_manifest_lists_is_refused(
     assert not (tmp_path / "fetched").exists()
 
 
-def test_a_file_that_is_gone_is_said_so(remote, make_artifact, expected, tmp_path):
+def test_a_missing_file_is_reported(remote, make_artifact, expected, tmp_path):
     remote.push(KIND, make_artifact())
     for one in [one for one in remote.objects.list() if one.num_bytes == 300_000]:
         remote.objects.delete(one.key)

@@ -29,7 +29,7 @@ def half_pushed(remote, expected, *, names=("0" * 64, "1" * 64)) -> list[str]:
     return keys
 
 
-def test_what_a_cut_push_left_goes_after_the_grace_time(remote, expected):
+def test_leftovers_of_an_interrupted_push_are_removed_after_the_grace_time(remote, expected):
     keys = half_pushed(remote, expected)
     assert list(remove_garbage(remote)) == []
     assert [one.key for one in find_garbage(remote, grace=NOW)] == keys
@@ -37,7 +37,7 @@ def test_what_a_cut_push_left_goes_after_the_grace_time(remote, expected):
     assert list(remote.objects.list()) == []
 
 
-def test_what_a_manifest_names_stays(remote, make_artifact, expected, tmp_path):
+def test_files_of_a_manifest_stay(remote, make_artifact, expected, tmp_path):
     made = make_artifact()
     remote.push(KIND, made)
     keys = half_pushed(remote, expected)
@@ -56,7 +56,7 @@ def test_files_of_a_version_that_was_replaced_go(remote, make_artifact, expected
     assert files_of(tmp_path / "fetched") == files_of(new)
 
 
-def test_what_is_none_of_ours_is_left_alone(remote, expected):
+def test_foreign_objects_stay(remote, expected):
     others = ["notes.txt", "runs/readme", f"other/{expected}/files/{'0' * 64}", f"runs/{expected[:-1]}/files/x"]
     for key in others:
         remote.objects.create(key, b"")
@@ -64,7 +64,7 @@ def test_what_is_none_of_ours_is_left_alone(remote, expected):
     assert {one.key for one in remote.objects.list()} == set(others)
 
 
-def test_what_was_written_anew_since_it_was_listed_stays(remote, overwrite, expected, monkeypatch):
+def test_an_object_rewritten_after_the_listing_stays(remote, overwrite, expected, monkeypatch):
     (key,) = half_pushed(remote, expected, names=("0" * 64,))
     named = garbage._named
 
@@ -77,7 +77,7 @@ def test_what_was_written_anew_since_it_was_listed_stays(remote, overwrite, expe
     assert remote.objects.find(key)
 
 
-def test_what_a_manifest_names_since_it_was_listed_stays(remote, expected, monkeypatch):
+def test_an_object_named_after_the_listing_stays(remote, expected, monkeypatch):
     keys = half_pushed(remote, expected)
     answers = [set(), {keys[0]}]
     monkeypatch.setattr(garbage, "_named", lambda *_: answers.pop(0))
@@ -92,7 +92,7 @@ def test_trying_the_store_out_leaves_nothing_behind(remote):
     assert [one.key for one in remove_garbage(remote, grace=NOW)] == ["exchange/killed/trial"]
 
 
-def test_nothing_goes_where_a_manifest_cannot_be_read(remote, expected, caplog):
+def test_nothing_is_removed_if_a_manifest_is_unreadable(remote, expected, caplog):
     half_pushed(remote, expected)
     remote.objects.create(f"{KIND}/{expected}/manifest.json", b"{}")
     assert list(remove_garbage(remote, grace=NOW)) == []

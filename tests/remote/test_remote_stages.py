@@ -99,7 +99,7 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine,
     assert TRAINS in more.stderr
 
 
-def test_what_a_fetched_run_was_trained_on_is_fetched_to_train_it_again(machine, office):
+def test_the_records_of_a_fetched_run_are_fetched_to_retrain_it(machine, office):
     laptop = machine("laptop", has_data=False)
     assert run(laptop).returncode == 0
     assert not laptop.artifacts("records")
@@ -135,7 +135,7 @@ def test_luigi_may_fork_workers(machine):
     assert files_of(run_of(laptop)) == files_of(run_of(office))
 
 
-def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, url):
+def test_an_unreachable_store_ends_nothing_and_receives_the_artifacts_later(machine, store, url):
     proxy = FaultyProxy(store.endpoint)
     office, laptop = machine("office", endpoint=proxy.endpoint), machine("laptop", has_data=False)
     proxy.stop()
@@ -209,7 +209,7 @@ def test_of_two_at_once_both_train_and_the_first_manifest_counts(machine):
     assert one == two
 
 
-def test_what_a_killed_machine_was_training_another_trains(machine):
+def test_another_machine_trains_the_run_of_a_killed_machine(machine):
     first, second = machine("first"), machine("second")
     process = first.start(*FAST, "--Train-epochs", "10")
     first.wait_for("checkpoints/*/*", process)
@@ -220,7 +220,7 @@ def test_what_a_killed_machine_was_training_another_trains(machine):
     assert TRAINS in done.stderr
 
 
-def test_what_was_asked_for_anew_stays_here(machine, office):
+def test_a_requested_rebuild_stays_local(machine, office):
     laptop = machine("laptop", has_data=False)
     first = files_of(run_of(office))
     done = run(office, "--Force-stage", "Train")
@@ -232,7 +232,7 @@ def test_what_was_asked_for_anew_stays_here(machine, office):
     assert files_of(run_of(laptop)) == first
 
 
-def test_what_was_asked_for_anew_while_the_store_was_gone_stays_too(office, store, url):
+def test_a_rebuild_requested_during_an_outage_stays_local(office, store, url):
     proxy = FaultyProxy(store.endpoint)
     proxy.stop()
     office.write_config(store.settings(url).replace(store.endpoint, proxy.endpoint))
@@ -253,7 +253,7 @@ def test_records_that_the_remote_lost_are_not_made_where_the_run_is_there(machin
     assert files_of(run_of(laptop)) == files_of(run_of(office))
 
 
-def test_what_is_damaged_on_the_remote_is_made_here(machine, office, remote, tmp_path):
+def test_an_artifact_damaged_on_the_remote_is_built_locally(machine, office, remote, tmp_path):
     laptop = machine("laptop")
     manifest = read_manifest(run_of(office))
     (entry,) = (one for one in manifest["files"] if one["name"] == "run.json")
@@ -309,7 +309,7 @@ def test_push_and_pull_move_all_of_it_and_never_means_never(machine, unpushed):
     assert "0.0 MB in 0 unreferenced objects" in cleaned.stdout
 
 
-def test_a_stand_in_is_loud_and_never_final_and_what_is_made_from_it_is_not_shared(machine, remote, tiny_tfds):
+def test_a_placeholder_is_reported_and_never_final_and_its_artifacts_are_not_shared(machine, remote, tiny_tfds):
     alone = machine("alone", has_data=False)
     # It has as many images as the real one.
     large = ("--Train-global-batch-size", "1000")
@@ -333,7 +333,7 @@ def test_a_stand_in_is_loud_and_never_final_and_what_is_made_from_it_is_not_shar
     assert {one["dataset"] for one in alone.report()["runs"]} == {"synthetic", "cifar10"}
 
 
-def test_a_run_on_another_device_is_asked_for_again_though_nobody_needs_more_than_the_report(machine):
+def test_a_run_on_another_device_is_retried_for_the_report(machine):
     office, flags = machine("office"), ("--Train-device", "gpu", "--Train-on-mismatch")
     assert run(office, *flags, "fallback").returncode == 0
     assert "Every stage is fresh" in run(office, *flags, "fallback").stderr

@@ -116,7 +116,7 @@ def test_a_shard_that_the_runner_loses_ends_the_job(few_examples, through, write
     assert keys(remote, EXCHANGE) == []
 
 
-def test_what_is_received_is_what_the_workers_wrote(few_examples, expected, through, write, remote, monkeypatch):
+def test_received_shards_equal_the_written_shards(few_examples, expected, through, write, remote, monkeypatch):
     """Whoever can write to the store can put other bytes there."""
     written = StoreWriter.write_shard
 
@@ -155,7 +155,7 @@ def test_a_store_that_does_not_answer_is_named(few_examples, through, write):
         write(few_examples, gone)
 
 
-def test_what_a_job_that_was_killed_left_is_garbage(remote, overwrite):
+def test_leftovers_of_a_killed_job_are_garbage(remote, overwrite):
     for name in ("expected.json", "blocks/train-000000000000.json"):
         overwrite(f"{EXCHANGE}/{'a' * 32}/{name}", b"{}")
     assert [*remove_garbage(remote)] == []

@@ -55,7 +55,7 @@ def test_a_goal_that_took_test_time_augmentation_took_the_epochs_to_the_one_kept
     assert to_accuracy(run(0.85, with_views=0.95, kept=7)) == []
 
 
-def test_what_is_not_known_is_left_out():
+def test_unknown_metrics_are_left_out():
     assert to_accuracy(run(0.5, None, 0.899)) == []
     assert to_accuracy(run(0.95, problem="next_token")) == []
     # Its runs are ranked by accuracy, but the goals are those for CIFAR-10.

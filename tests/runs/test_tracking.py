@@ -39,7 +39,7 @@ def test_a_run_is_logged_with_settings_metrics_by_epoch_figures_and_files(make_r
     assert {"run.json", "metrics.jsonl", "evaluation.json"} <= {file.path for file in client.list_artifacts(run_id)}
 
 
-def test_the_same_run_is_logged_once_and_one_that_was_made_again_anew(make_run, store):
+def test_a_run_is_logged_once_and_a_retrained_run_again(make_run, store):
     folder = make_run(**MORE)
     first = tracking.log_run(folder, tracking_uri=store)
     assert tracking.log_run(folder, tracking_uri=store) == first

@@ -46,7 +46,7 @@ def test_a_message_says_stage_reason_code_log_and_report():
     )
 
 
-def test_a_server_that_fails_twice_is_asked_again_and_gets_one_message(webhook):
+def test_a_server_that_fails_twice_is_retried_and_gets_one_message(webhook):
     webhook.answers = [503, 502]
     assert scheduled.send(webhook.url, example())
     assert webhook.taken == [example()]
@@ -88,7 +88,7 @@ def test_a_server_that_is_not_there_is_logged_without_its_address(caplog, addres
     assert "SECRET" not in caplog.text
 
 
-def test_an_address_of_apprise_is_asked_again(webhook, monkeypatch):
+def test_an_apprise_address_is_retried(webhook, monkeypatch):
     waits = []
     monkeypatch.setattr("time.sleep", waits.append)
     webhook.answers = [503]

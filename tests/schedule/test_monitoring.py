@@ -55,7 +55,7 @@ def test_a_manifest_without_figures_leaves_the_others(tmp_path):
     assert "records" not in samples(path)
 
 
-def test_what_is_not_known_is_left_out(tmp_path):
+def test_unknown_metrics_are_left_out(tmp_path):
     path = tmp_path / "tensorcraft.prom"
     write_metrics(path, replace(ENDED, exit_code=3, last_success=None), {})
     assert set(samples(path)) == {"run_exit_code", "run_duration_seconds", "run_end_timestamp_seconds"}

@@ -68,7 +68,7 @@ def test_a_copy_under_another_date_is_damage(tmp_path):
     assert "of '2026-11-01'" in str(damage[0])
 
 
-def test_what_is_not_named_by_a_date_is_no_dated_report(tmp_path):
+def test_a_folder_without_a_date_is_no_dated_report(tmp_path):
     report = write_report(tmp_path / "report", "a")
     kept = publish_dated_report(report / "history", date(2026, 11, 1), report)
     for name in ("2026-notes.txt", "20261102", "2026-11-31", ".DS_Store"):
@@ -81,7 +81,7 @@ def test_what_is_not_named_by_a_date_is_no_dated_report(tmp_path):
     assert "2026-11-02/manifest.json: expected a manifest, but it does not exist" in str(damage)
 
 
-def test_status_shows_the_dated_reports_beside_a_damaged_one(first_run, tmp_path):
+def test_status_shows_dated_reports_despite_a_damaged_one(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     history = luigi.root / "report" / "history"
     kept = publish_dated_report(history, TODAY, luigi.root / "report")

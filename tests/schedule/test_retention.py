@@ -62,7 +62,7 @@ RUNS = [
         ({"keep_runs": 4, "keep_days": 1}, {"old"}),
     ],
 )
-def test_what_is_beyond_every_limit_goes_but_the_best_and_the_newest(limits, going):
+def test_runs_beyond_every_limit_are_removed_except_the_best_and_the_newest(limits, going):
     limits = {"keep_runs": 0, "keep_days": 0, **limits}
     assert {path.name for path in superfluous_runs(RUNS, **limits, now=NOW)} == going
 
@@ -102,7 +102,7 @@ def test_a_run_that_was_skipped_is_neither_good_nor_best():
     assert {path.name for path in going} == {"skipped"}
 
 
-def test_a_run_on_generated_examples_is_never_the_best_of_what_was_asked_for(make_run, tmp_path):
+def test_a_run_on_placeholder_data_is_never_the_best(make_run, tmp_path):
     for name, changes in {
         "real": {"dataset": "cifar10", "test_accuracy": 0.7},
         "stand-in": {"dataset": "synthetic", "requested_dataset": "cifar10", "test_accuracy": 0.9},
@@ -152,7 +152,7 @@ def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run
     assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
 
 
-def test_only_what_is_gone_counts_as_removed(tmp_path, monkeypatch):
+def test_only_removed_folders_count_as_removed(tmp_path, monkeypatch):
     folders = [tmp_path / "runs" / name for name in ("kept", "other")]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -179,7 +179,7 @@ def make_fetched(root: Path) -> Path:
     return folder
 
 
-def test_what_was_fetched_is_as_old_as_the_download(tmp_path):
+def test_the_age_of_a_fetched_artifact_starts_with_the_download(tmp_path):
     folder = make_fetched(tmp_path)
     (found,) = read_artifacts(tmp_path)
     assert datetime.now(UTC) - found.here_since < timedelta(hours=1)
@@ -189,7 +189,7 @@ def test_what_was_fetched_is_as_old_as_the_download(tmp_path):
         assert found.here_since.year == 2020
 
 
-def test_what_a_download_replaced_does_not_wait_to_be_pushed(tmp_path, monkeypatch):
+def test_an_artifact_replaced_by_a_download_is_not_pushed(tmp_path, monkeypatch):
     marker = tmp_path / ".unpushed" / "records" / make_fetched(tmp_path).name
     marker.parent.mkdir(parents=True)
     marker.write_text("")

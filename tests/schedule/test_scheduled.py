@@ -142,7 +142,7 @@ def test_a_root_that_is_refused_has_no_state(case):
         *(pytest.param(case, marks=pytest.mark.slow) for case in ("empty", "an address", "without a value")),
     ],
 )
-def test_where_the_root_was_refused_people_are_notified_and_no_other_root_is_written_to(unattended, webhook, case):
+def test_a_refused_root_is_notified_and_no_other_root_is_written(unattended, webhook, case):
     flags, code = REFUSED_ROOTS[case]
     before = everything_below(unattended.root), everything_below(PROJECT / "data")
     done = unattended.nightly(*flags)

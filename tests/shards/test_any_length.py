@@ -229,7 +229,7 @@ def test_images_that_are_not_encoded_are_stored_raw_alone():
     chunk_bytes=st.sampled_from([1, 50, 1_000]),
     seed=st.integers(0, 1_000),
 )
-def test_a_merge_puts_every_record_in_its_place_once(tmp_path_factory, blocks, num_shards, chunk_bytes, seed):
+def test_a_merge_writes_every_record_once_at_its_position(tmp_path_factory, blocks, num_shards, chunk_bytes, seed):
     shared = SharedFolder(str(tmp_path_factory.mktemp("merge")))
     frames = [frame for block in blocks for frame in block]
     order = np.random.default_rng(seed).permutation(len(frames))

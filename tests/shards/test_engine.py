@@ -52,13 +52,13 @@ def open_port():
     ],
 )
 @pytest.mark.parametrize("given", ["", "/not/there.jar"])
-def test_what_beam_would_download_is_asked_for_by_name(runner, flag, name, given):
+def test_software_that_beam_would_download_is_named(runner, flag, name, given):
     options = f"--{flag}={given}" if given else ""
     with pytest.raises(SettingsError, match=rf"--{flag}=.*make engine ENGINE={name}"):
         require(runner, options)
 
 
-def test_the_packages_of_dask_are_asked_for_by_name(monkeypatch):
+def test_missing_packages_of_dask_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dask.dask_runner", None)
     with pytest.raises(SettingsError, match="make engine ENGINE=dask"):
         readiness.make_runner(RecordsSettings(runner=DASK))
@@ -85,7 +85,7 @@ def test_the_manifest_says_which_runner_wrote_the_records_in_how_many_processes(
     assert read_manifest(small_records)["engine"] == {"runner": "FnApiRunner", "hosts": 1, "processes": 1}
 
 
-def test_workers_are_told_where_the_dataset_lies_whatever_their_environment(monkeypatch, tmp_path):
+def test_workers_get_the_path_of_the_dataset_in_any_environment(monkeypatch, tmp_path):
     code = "from tasks.source import Source; print(Source().location().tfds_data_dir)"
     monkeypatch.setenv("TFDS_DATA_DIR", "prepared")
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
@@ -145,7 +145,7 @@ def test_a_runner_of_this_machine_needs_nothing_and_is_not_tried(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
+def test_a_workers_error_is_read_from_the_text_of_an_engine():
     text = (
         "java.lang.RuntimeException: Error received from SDK harness: Traceback (most recent call last):\n"
         '  File "job.py", line 90, in read_batches\n'

@@ -83,7 +83,7 @@ def test_a_label_that_only_the_test_split_has_is_named(write_records_of, tmp_pat
     assert dict(written.manifest["warnings"])[headline] == "lions (12). No model can learn them."
 
 
-def test_nothing_is_said_where_nothing_is_found(write_records_of, tmp_path, caplog):
+def test_clean_data_give_no_warning(write_records_of, tmp_path, caplog):
     folder = write_folder(tmp_path / "images", cats=30, dogs=30)
     with caplog.at_level(logging.WARNING):
         written = write_records_of(folder)
@@ -92,7 +92,7 @@ def test_nothing_is_said_where_nothing_is_found(write_records_of, tmp_path, capl
     assert not [record for record in caplog.records if record.name.startswith("pipeline")]
 
 
-def test_encoded_images_are_told_apart_too(write_records_of, tmp_path):
+def test_encoded_duplicates_are_detected(write_records_of, tmp_path):
     jpeg = ODD_FILES["turned-1.jpg"][0]()
     dogs = {"b.jpg": jpeg, "c.jpg": ODD_FILES["gray.jpg"][0]()}
     folder = write_folder(tmp_path / "images", cats={"a.jpg": jpeg}, dogs=dogs)

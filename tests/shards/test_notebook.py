@@ -32,7 +32,7 @@ def test_a_pipeline_is_built_in_a_notebook_as_in_a_script(in_ipython):
     assert (building.is_in_ipython, interactive_utils.is_in_ipython) == asked
 
 
-def test_what_was_asked_before_is_asked_again_after_an_error(in_ipython):
+def test_a_failed_cell_can_run_again(in_ipython):
     with pytest.raises(ZeroDivisionError), as_in_a_script():
         1 / 0  # noqa: B018
     assert building.is_in_ipython()

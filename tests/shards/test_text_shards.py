@@ -108,7 +108,7 @@ def test_the_real_text_is_verified_by_the_digest_of_the_original_file(tmp_path):
     }
 
 
-def test_the_stand_in_of_a_text_becomes_records_of_a_text(tmp_path):
+def test_a_placeholder_text_becomes_text_records(tmp_path):
     source = {"dataset": "tiny_shakespeare", "path": "", "origin": "placeholder"}
     manifest = read_manifest(write_text_records(tmp_path, source=source, sequence_length=100))
     assert manifest["source"]["dataset"] == "synthetic"

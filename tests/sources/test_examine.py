@@ -66,7 +66,7 @@ def test_the_processes_end_with_a_parent_that_is_killed(tmp_path):
         time.sleep(0.1)
 
 
-def test_an_error_without_a_number_is_told_by_its_text(tmp_path, monkeypatch):
+def test_an_error_without_a_number_is_reported_by_its_text(tmp_path, monkeypatch):
     def gone(path: str) -> bytes:
         raise OSError("gone")
 

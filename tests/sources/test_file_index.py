@@ -48,7 +48,7 @@ def other(path):
     path.write_bytes(content)
 
 
-def test_nothing_has_changed(listed):
+def test_an_unchanged_folder_has_no_changes(listed):
     assert listed.changes() == []
 
 
@@ -71,7 +71,7 @@ def test_another_file_of_the_same_size_and_time_has_changed(listed):
     assert listed.changes() == ["cats/001.png has changed"]
 
 
-def test_what_was_read_to_compare_is_not_read_again(listed, monkeypatch):
+def test_a_compared_file_is_not_read_again(listed, monkeypatch):
     for path in listed.folder.rglob("*.*"):
         os.utime(path, (1, 1))
     assert listed.changes() == []
@@ -98,12 +98,12 @@ def test_what_was_read_to_compare_is_not_read_again(listed, monkeypatch):
         (lambda folder: (folder / "cats" / "x\ny.png").write_bytes(b""), [r"'cats/x\ny.png' was added"]),
     ],
 )
-def test_what_has_changed_is_named(listed, change, said):
+def test_changed_files_are_named(listed, change, said):
     change(listed.folder)
     assert listed.changes() == said
 
 
-def test_what_says_the_labels_is_named_once_and_by_its_name(listed, tmp_path):
+def test_a_changed_label_file_is_named_once(listed, tmp_path):
     listing = listed.folder / "labels.txt"
     listing.write_text("cats\ndogs\nbad\n")
     (tmp_path / "again").mkdir()

@@ -71,7 +71,7 @@ def test_labels_txt_says_the_order(tmp_path):
     assert splits["train"][1] == ("three/000.png", "three")
 
 
-def test_where_the_folder_lies_makes_no_difference(tmp_path):
+def test_the_path_of_the_folder_makes_no_difference(tmp_path):
     info, _ = listed(write_folder(tmp_path / "here" / "images", a=2, b=2), tmp_path)
     again = write_folder(tmp_path / "there" / "images", a=2, b=2)
     os.utime(again / "a" / "000.png", (1, 1))
@@ -206,7 +206,7 @@ def test_all_that_cannot_be_decoded_are_listed(tmp_path):
     ]
 
 
-def test_they_are_left_out_where_that_is_asked_for(tmp_path, caplog):
+def test_undecodable_files_are_left_out_on_request(tmp_path, caplog):
     folder = with_bad_ones(tmp_path)
     info, splits = listed(folder, tmp_path, on_bad_example="skip", max_bad_share=0.3)
     assert info.num_examples == {"train": 12}
@@ -228,7 +228,7 @@ def test_more_than_a_share_are_not_left_out(tmp_path):
     assert "bad/notes: empty" in message
 
 
-def test_nothing_is_left(tmp_path):
+def test_a_folder_without_usable_images_is_refused(tmp_path):
     folder = write_folder(tmp_path / "images", a={"1": b"no"}, b={"1": b"no"})
     assert "valid images in the train split" in refused(folder, on_bad_example="skip", max_bad_share=1)
 
@@ -251,7 +251,7 @@ def test_labels_are_in_their_natural_order(tmp_path):
     assert sorted(["10", "-2", "b", "2", "a10", "a9", "007"], key=natural) == ["-2", "2", "007", "10", "a9", "a10", "b"]
 
 
-def test_what_is_never_an_image_by_its_name_is_ignored(tmp_path):
+def test_files_with_other_suffixes_are_ignored(tmp_path):
     others = {
         "Thumbs.db": b"x",
         "desktop.ini": b"x",
@@ -265,12 +265,12 @@ def test_what_is_never_an_image_by_its_name_is_ignored(tmp_path):
     assert (info.num_examples, info.skipped) == ({"train": 3}, {})
 
 
-def test_an_empty_folder_beside_those_of_labels_is_no_label(tmp_path):
+def test_an_empty_folder_is_no_label(tmp_path):
     folder = write_folder(tmp_path / "images", cats=1, dogs=1, birds={})
     assert sources.resolve(SourceSettings(dataset="folder", path=str(folder))).label_names == ("cats", "dogs")
 
 
-def test_a_folder_given_as_the_dataset_is_told_how_to_be_given(tmp_path, monkeypatch):
+def test_a_folder_as_the_dataset_is_refused_with_the_right_setting(tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match=f"Did you mean --Source-dataset folder --Source-path {tmp_path}"):
         SourceSettings(dataset=str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -279,7 +279,7 @@ def test_a_folder_given_as_the_dataset_is_told_how_to_be_given(tmp_path, monkeyp
         sources.resolve(SourceSettings(dataset="photos", tfds_data_dir=str(tmp_path)))
 
 
-def test_images_beside_each_other_in_splits_have_no_labels(tmp_path):
+def test_split_folders_without_label_folders_are_refused(tmp_path):
     folder = write_folder(tmp_path / "images", train=3, test=2)
     assert "Found 5 images but no label folders." in refused(folder)
     write_folder(tmp_path / "other" / "test", a=1, b=1)

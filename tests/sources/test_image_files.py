@@ -76,7 +76,7 @@ def test_odd_files_come_out_as_they_look_in_every_encoding(write_records_of, tmp
         assert_looks_as_expected(path.rpartition("/")[2], example["image"], stored)
 
 
-def test_what_can_be_decoded_as_it_is_keeps_its_bytes(write_records_of, tmp_path):
+def test_plain_images_keep_their_bytes(write_records_of, tmp_path):
     files = {f"{number}.jpg": encoded(np.roll(COLOR, number, axis=0), "JPEG") for number in range(9)}
     folder = write_folder(tmp_path / "photos", cats={**files, "turned.jpg": turned(6, "JPEG")}, dogs=files)
     written = write_records_of(folder, image_size=72)
@@ -117,7 +117,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_cannot_be_used_is_refused_with_its_reason(what, recwarn):
+def test_unusable_images_are_refused_with_a_reason(what, recwarn):
     content, reason = BAD[what]
     with warnings.catch_warnings(action="ignore"):
         with pytest.raises(UndecodableError, match=reason):
@@ -183,7 +183,7 @@ def of_12_bits(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("value_range", "low", "high"), [("data", 20 * 16, 240 * 16), ("0, 4095", 0, 4095), ("full", 0, 65_535)]
 )
-def test_values_of_12_bits_in_16_are_scaled_as_asked_and_warned_of(
+def test_values_of_12_bits_in_16_are_scaled_on_request_with_a_warning(
     write_records_of, tmp_path, caplog, value_range, low, high
 ):
     files = {f"{number}.png": of_12_bits(number) for number in range(4)}

@@ -102,7 +102,7 @@ def test_a_prepared_copy_is_not_read_again_after_the_artifact_was_published(tiny
     assert changes(info, tiny_tfds, tmp_path) == []
 
 
-def test_a_copy_of_a_prepared_dataset_is_the_same_source_and_one_that_is_gone_has_not_changed(tiny_tfds, tmp_path):
+def test_a_copied_dataset_is_the_same_source_and_a_removed_one_is_unchanged(tiny_tfds, tmp_path):
     info = sources.resolve(settings(tiny_tfds))
     copy = shutil.copytree(tiny_tfds, tmp_path / "copy")
     (copy / "cifar10" / "3.0.2" / ".DS_Store").write_text("")
@@ -126,7 +126,7 @@ def test_an_example_without_a_label_is_refused(tiny_tfds):
         list(read(info, tiny_tfds, "train", 0, 403))
 
 
-def test_auto_goes_on_with_the_stand_in_and_says_so(tmp_path, no_network, caplog):
+def test_auto_uses_the_placeholder_with_a_warning(tmp_path, no_network, caplog):
     info = sources.resolve(settings(tmp_path, origin="auto"))
     assert (info.dataset, info.origin) == ("synthetic", "synthetic")
     assert info.num_examples == {"train": 50_000, "test": 10_000}
@@ -142,7 +142,7 @@ def test_a_dataset_that_was_named_is_not_replaced(tmp_path, no_network, dataset)
     assert sources.resolve(settings(tmp_path, dataset=dataset, origin="placeholder"), tmp_path).origin == "synthetic"
 
 
-def test_that_the_dataset_is_unavailable_is_said_where_the_placeholder_may_replace_it(tmp_path, no_network):
+def test_an_unavailable_dataset_is_reported_before_the_placeholder_replaces_it(tmp_path, no_network):
     assert sources.availability(settings(tmp_path, origin="auto")).startswith(
         "unavailable, so a run uses the placeholder dataset"
     )
@@ -159,7 +159,7 @@ def test_an_unknown_dataset_is_refused_even_under_auto(tmp_path, no_network):
 
 
 @pytest.mark.parametrize("dataset", ["imdb_reviews", "coco"])
-def test_what_is_not_image_classification_is_refused(tmp_path, no_network, dataset):
+def test_datasets_of_other_problems_are_refused(tmp_path, no_network, dataset):
     with pytest.raises(UnsupportedDatasetError, match=f"{dataset}: expected a uint8 Image"):
         sources.resolve(settings(tmp_path, dataset=dataset, origin="auto"))
 

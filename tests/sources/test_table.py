@@ -188,7 +188,7 @@ def test_a_link_out_of_the_tables_folder_is_not_followed(images, tmp_path):
     assert message.splitlines()[1:] == ["  linked/birds/000.png: a link to a file outside the folder"]
 
 
-def test_a_space_beside_a_label_is_named(images):
+def test_a_space_around_a_label_is_reported(images):
     message = refused(write(images, rows=ROWS | {"label": ["a ", "b", "a ", "b"]}), split_column="split")
     assert "Rename 'a '. Remove spaces at the start and the end." in message
 
@@ -244,7 +244,7 @@ def test_paths_may_be_absolute_or_ids_or_have_backslashes(images, tmp_path):
         ([r"C:\a\0.png", r"C:\a\1.png"], "None of the 2 images exists, such as 'C:/a/0.png.gif'"),
     ],
 )
-def test_where_no_image_is_there_the_paths_are_shown_as_they_are_sought(images, paths, said):
+def test_missing_images_are_reported_with_their_resolved_paths(images, paths, said):
     message = refused(write(images, rows={"path": paths, "label": ["a", "b"]}), path_suffix=".gif")
     assert said in message
     assert "Complete them with [Source] path_prefix and path_suffix" in message

@@ -149,7 +149,7 @@ def test_a_changed_file_is_named(write, tmp_path):
         ({"test__a_txt": "a"}, "a folder train beside the folders of other splits"),
     ],
 )
-def test_what_is_no_text_is_said(write, tmp_path, files, words):
+def test_files_without_text_are_refused(write, tmp_path, files, words):
     with pytest.raises(SettingsError, match=words):
         resolved(write(**files), tmp_path / "source")
 
@@ -166,7 +166,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_p
     assert resolved(asked(tmp_path / "text" / "c.txt"), tmp_path / "named")
 
 
-def test_a_path_without_a_text_is_said(tmp_path):
+def test_a_path_without_a_text_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for path, words in ((tmp_path / "empty", "It contains no files"), (tmp_path / "none", "It does not exist")):
         with pytest.raises(SettingsError, match=words):
@@ -175,7 +175,7 @@ def test_a_path_without_a_text_is_said(tmp_path):
         SourceSettings(dataset="text")
 
 
-def test_a_text_too_short_for_an_example_or_a_test_split_is_said(write, tmp_path):
+def test_a_text_too_short_for_an_example_or_a_test_split_is_refused(write, tmp_path):
     info = resolved(write(a_txt=TEXT), tmp_path / "source")
     with pytest.raises(SettingsError, match="expected fewer than the 860 characters of the train split"):
         info.cut(860)
@@ -190,7 +190,7 @@ def test_an_artifact_that_has_another_text_is_damaged(write, tmp_path):
         read(info, tmp_path / "source", "train", 0, 10)
 
 
-def test_the_stand_in_of_a_text_is_a_text(tmp_path):
+def test_the_placeholder_of_a_text_is_a_text(tmp_path):
     info = resolved(SourceSettings(dataset="tiny_shakespeare", origin="placeholder"), tmp_path / "source")
     assert (info.origin, info.num_examples) == ("synthetic", {"train": 200_000, "test": 20_000})
     tokens = np.fromfile(tmp_path / "source" / "test.tokens", np.uint8)

@@ -205,7 +205,7 @@ def test_a_forced_stage_is_made_again_once(luigi, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_dataset_is_too_small_for_is_refused_as_soon_as_its_size_is_known(tmp_path, tiny_tfds):
+def test_settings_that_need_a_larger_dataset_are_refused_once_its_size_is_known(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     for args, named in (
         (["--Train-global-batch-size", "404"], "global_batch_size: expected at most the 403 examples"),
@@ -273,7 +273,7 @@ def test_a_misspelt_flag_is_refused_in_the_logs_format(luigi):
     assert (entry["level"], entry["error"], entry["exit_code"]) == ("error", "SettingsError", 2)
 
 
-def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):
+def test_an_unreachable_dataset_fails_if_the_real_one_is_required(tmp_path):
     luigi = Luigi(tmp_path, tmp_path / "empty")
     done = luigi.here("tasks", "Report", "--Source-origin", "tfds")
     assert done.returncode == 3

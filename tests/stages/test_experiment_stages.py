@@ -188,7 +188,7 @@ def interrupted(luigi: Luigi, *args: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
+def test_inputs_of_an_interrupted_run_of_another_experiment_stay(luigi, tmp_path):
     """Neither clean-stale nor the retention of a schedule removes it."""
     other = luigi.copy(tmp_path)
     (mine,) = other.artifacts("runs")

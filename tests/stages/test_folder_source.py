@@ -86,7 +86,7 @@ def test_a_change_that_only_reading_finds_fails_once_and_the_next_run_goes_on(ph
     assert photos.luigi.here(*arguments).returncode == 0
 
 
-def test_what_cannot_be_decoded_ends_with_4_or_is_left_out(photos):
+def test_undecodable_files_end_with_exit_code_4_or_are_left_out(photos):
     (photos.folder / "cats" / "notes").write_text("no image")
     (photos.folder / "dogs" / "half.png").write_bytes(plain_file("half", 0)[:60])
     done = photos()
@@ -112,7 +112,7 @@ def test_what_cannot_be_decoded_ends_with_4_or_is_left_out(photos):
     ]
 
 
-def test_what_may_not_be_read_is_named(photos, tmp_path):
+def test_unreadable_files_are_named(photos, tmp_path):
     (photos.folder / "cats" / "000.png").chmod(0)
     (photos.folder / "dogs" / "000.png").chmod(0)
     done = without_privileges(photos)

@@ -39,7 +39,7 @@ def test_it_lies_in_the_working_directory_and_its_run_is_stale_when_its_code_cha
     assert train()["reasons"] == ["my_package.blocks.convolution changed", "my_package.recipes.recipe changed"]
 
 
-def test_what_is_not_there_is_refused_before_any_work(luigi, tmp_path):
+def test_missing_user_code_is_refused_before_any_work(luigi, tmp_path):
     write_package(tmp_path / "work")
     before = luigi.artifacts("records")
     args = ["--Train-model", "my_package.networks:bild", "--Records-seed", "9"]

@@ -47,12 +47,12 @@ def test_each_kind_of_difference_has_its_words():
     ]
 
 
-def test_several_fingerprints_are_told_by_their_beginnings():
+def test_several_fingerprints_are_shown_by_their_beginnings():
     old, new = ({"upstream": {"current": [letter * 64 for letter in letters]}} for letters in ("a", "ab"))
     assert differences(old, new) == [f"requested runs: {'a' * 12} → {'a' * 12}, {'b' * 12}"]
 
 
-def test_a_run_that_came_is_told_by_its_name():
+def test_an_added_run_is_named():
     old, new = ({"upstream": {"runs": runs}} for runs in ({}, {"cnn-1": {"run.json": "a" * 64}}))
     assert differences(old, new) == ["input runs.cnn-1 added"]
 
@@ -76,7 +76,7 @@ def test_a_reason_is_one_line_whatever_file_it_names():
     # Of those that differ in one setting the newest, and none of another experiment.
     [("cifar10", "stale: epochs: 3 → 4"), ("mnist", "stale: epochs: 9 → 4; seed: 9 → 0"), ("text", "new")],
 )
-def test_what_is_missing_is_compared_with_the_nearest_of_its_experiment(tmp_path, experiment, expected):
+def test_a_new_artifact_is_compared_with_the_nearest_of_its_experiment(tmp_path, experiment, expected):
     for place, (epochs, seed, of, created_at) in enumerate(
         (
             (3, 0, "cifar10", "2026-01-03"),
@@ -154,7 +154,7 @@ def project(tmp_path_factory, first_run):
     return Project(tmp_path_factory.mktemp("project"), first_run)
 
 
-def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_process_of_its_own(project):
+def test_a_touched_copy_is_fresh_and_an_edit_is_detected_by_a_new_process(project):
     for path in project.folder.rglob("*.py"):
         os.utime(path, (1, 1))
     assert project.stale() == {}
@@ -389,7 +389,7 @@ def test_a_folder_of_a_run_that_may_not_be_entered_is_named_and_ends_nothing(fir
     assert "Traceback" not in status.stderr
 
 
-def test_what_may_not_be_read_is_named_with_the_remedy_and_not_rebuilt(first_run, tmp_path):
+def test_an_unreadable_artifact_is_named_with_the_remedy_and_not_rebuilt(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     for pattern in ("records/*/*-train.tfrecord-00001-*", "records/*/manifest.json", "records/*"):
         (path,) = luigi.root.glob(pattern)
@@ -432,7 +432,7 @@ def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
     assert "Train" not in done.stderr
 
 
-def test_a_dataset_prepared_anew_with_other_bytes_makes_the_source_stale(first_run, write_tiny_tfds, tmp_path):
+def test_a_dataset_prepared_again_with_other_bytes_makes_the_source_stale(first_run, write_tiny_tfds, tmp_path):
     luigi = first_run.copy(tmp_path / "other")
     assert luigi.status(*FAST)["Source"]["state"] == "fresh"
     luigi.data_dir = write_tiny_tfds(tmp_path / "tfds", first=1_000)

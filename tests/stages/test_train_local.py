@@ -78,7 +78,7 @@ def start(luigi, number, port, *more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
-def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_path, tiny_tfds, killed):
+def test_if_one_process_is_killed_before_training_the_other_stops_with_a_message(tmp_path, tiny_tfds, killed):
     luigi, port = Luigi(tmp_path, tiny_tfds), free_port()
     processes = [start(luigi, number, port) for number in range(2)]
     said = ""
@@ -108,7 +108,7 @@ def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_
     assert not luigi.artifacts("source")
 
 
-def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds):
+def test_a_missing_process_is_named_before_any_data_are_prepared(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     process = start(luigi, 0, free_port(), "--Train-join-timeout-seconds", "1")
     _, said = process.communicate(timeout=300)
@@ -118,7 +118,7 @@ def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds
     assert not luigi.artifacts("source")
 
 
-def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, tiny_tfds):
+def test_a_process_without_a_rank_is_refused_with_the_setting(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     refused = luigi(*FAST, *PROCESSES)
     assert refused.returncode == 2
@@ -133,7 +133,7 @@ def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, 
         (["Nightly", "--date", "2026-11-01"], "[Train] processes: expected 1 for scheduled runs"),
     ],
 )
-def test_what_several_processes_cannot_have_is_refused_before_any_work(tmp_path, tiny_tfds, command, named):
+def test_settings_unsupported_by_several_processes_are_refused_before_any_work(tmp_path, tiny_tfds, command, named):
     luigi = Luigi(tmp_path, tiny_tfds)
     number = ["--Train-process-id", "0", "--Train-coordinator-address", "127.0.0.1:9000"]
     refused = luigi.python("-m", "tasks", *command, *FAST, *PROCESSES, *number)

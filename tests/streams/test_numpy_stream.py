@@ -141,7 +141,7 @@ def test_jax_trains_on_each_batch_once_and_in_order_where_tensorflow_is_not_inst
     assert done.stdout == "True [True, True] jax False\n", done.stderr
 
 
-def test_a_batch_that_is_asked_for_again_is_made_again(small_records):
+def test_a_batch_requested_again_is_built_again(small_records):
     _, columns = streams(small_records)
     epoch = columns.training(0)
     first, second, again = epoch[0], epoch[1], epoch[0]

@@ -111,7 +111,7 @@ def test_the_validation_split_streams_as_any_other(write_small_records):
     ("image_shape", "global_batch_size", "batches"),
     [((32, 32, 3), 128, 32), ((32, 32, 3), 2_048, 32), ((32, 32, 3), 50_000, 2), ((224, 224, 3), 1_024, 2)],
 )
-def test_what_is_made_ahead_is_bounded_by_bytes(split, image_shape, global_batch_size, batches):
+def test_prefetching_is_bounded_by_bytes(split, image_shape, global_batch_size, batches):
     large = dataclasses.replace(split, content_shape=image_shape, num_examples=100_000)
     stream = InputStream(large, global_batch_size=global_batch_size, seed=0, in_memory=False)
     assert stream.batches_ahead == batches

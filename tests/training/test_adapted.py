@@ -118,7 +118,7 @@ def test_a_layer_that_takes_initial_weights_keeps_nothing_of_the_data(package, s
 
 
 @pytest.mark.slow
-def test_what_fails_is_said_with_the_name_of_the_setting(package, small_records, tmp_path):
+def test_failures_name_the_setting(package, small_records, tmp_path):
     words = r"\[Train\] model: .*standardized:broken.*<lambda>\(<Sequential.*, uint8 \(403, 32"
     with pytest.raises(SettingsError, match=words):
         run(small_records, tmp_path / "a", model="my_package.standardized:broken", epochs=1)

@@ -63,7 +63,7 @@ def test_a_process_follows_the_requests_of_process_0_until_it_is_done(group):
     assert not other.told
 
 
-def test_a_process_that_does_not_stop_is_told_again(group, monkeypatch):
+def test_a_process_that_ignores_the_stop_is_notified_again(group, monkeypatch):
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.2)
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
@@ -72,7 +72,7 @@ def test_a_process_that_does_not_stop_is_told_again(group, monkeypatch):
     assert chief.told[0] is chief.told[1]
 
 
-def test_who_is_missing_is_named_to_all_that_came(group):
+def test_a_missing_process_is_named_to_all_present_ones(group):
     chief, other = group(0, processes=3), group(1, processes=3)
     wait_until(lambda: chief._present)
     with pytest.raises(WorkerDiedError, match=r"within 0 s, missing 2, present 0 on .*, 1 on .*--Train-process-id 2"):
@@ -82,7 +82,7 @@ def test_who_is_missing_is_named_to_all_that_came(group):
         other.next_request("", 20)
 
 
-def test_where_process_0_is_missing_the_others_say_so(group):
+def test_a_missing_process_0_is_reported_by_the_others(group):
     with pytest.raises(WorkerDiedError, match=r"process 0 has not written .* within 0 s"):
         group(1).next_request("", 0.2)
 
@@ -113,7 +113,7 @@ def test_a_process_that_leaves_early_is_named(group, gone):
     wait_until(lambda: present[1 - gone].told)
 
 
-def test_the_first_that_is_gone_is_named_by_all(group):
+def test_all_processes_name_the_first_that_left(group):
     present = [group(rank, processes=3) for rank in range(3)]
     present[0].wait_for_all(20)
     wait_until(lambda: len(present[1]._present) == 2)
@@ -123,7 +123,7 @@ def test_the_first_that_is_gone_is_named_by_all(group):
     assert "process 2 of 3" in str(failure_of(present[1]))
 
 
-def test_a_process_that_falls_silent_is_gone(group):
+def test_a_process_with_an_expired_lease_counts_as_lost(group):
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
     # As if it was killed: nothing is removed, and nothing more is written.
@@ -131,7 +131,7 @@ def test_a_process_that_falls_silent_is_gone(group):
     assert "process 1 of 2" in str(failure_of(chief))
 
 
-def test_a_lost_connection_is_explained_by_the_process_that_is_gone(group, monkeypatch):
+def test_a_lost_connection_is_explained_by_the_lost_process(group, monkeypatch):
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
     threading.Timer(0.3, other.leave, kwargs={"is_done": False}).start()

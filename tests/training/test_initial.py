@@ -111,7 +111,7 @@ def test_a_backbone_inside_a_network_of_ones_own_is_frozen_by_its_name(tmp_path,
     forget()
 
 
-def test_content_counts_and_not_its_place(first, tmp_path):
+def test_the_content_counts_and_not_the_path(first, tmp_path):
     digests = set()
     for name in (WEIGHTS_NAME, "copy.safetensors"):
         path = tmp_path / name
@@ -142,7 +142,7 @@ def test_content_counts_and_not_its_place(first, tmp_path):
         ({"freeze": ".*"}, "a regular expression that leaves a layer to train"),
     ],
 )
-def test_what_cannot_be_a_beginning_is_refused(tmp_path, settings, words):
+def test_invalid_initial_weights_are_refused(tmp_path, settings, words):
     (tmp_path / "empty").mkdir()
     for name in ("broken.keras", "broken.safetensors"):
         (tmp_path / name).write_bytes(b"no weights")

@@ -201,7 +201,7 @@ def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplo
     assert whole == again
 
 
-def test_a_checkpoint_of_the_other_backend_is_refused_and_said_so(runs, small_records, tmp_path, caplog):
+def test_a_checkpoint_of_the_other_backend_is_refused_with_a_message(runs, small_records, tmp_path, caplog):
     of_jax = runs["jax"][0].with_name("jax-checkpoints")
     again = run(small_records, tmp_path / "again", checkpoints=shutil.copytree(of_jax, tmp_path / "copy"), **PLAIN)
     assert again["epochs_restored"] == 0
@@ -217,9 +217,7 @@ def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_where_another_device_is_allowed_it_trains_there_and_all_it_says_is_heard(
-    small_records, tmp_path, caplog, monkeypatch
-):
+def test_training_falls_back_to_another_device_and_forwards_all_messages(small_records, tmp_path, caplog, monkeypatch):
     heard, settings = [], {**PLAIN, "backend": "jax", "device": "gpu", "on_mismatch": "fallback", "epochs": 1}
     monkeypatch.setattr(progress, "_listeners", [lambda *values: heard.append(values)])
     with caplog.at_level(logging.INFO):
@@ -249,7 +247,7 @@ def test_an_error_of_the_settings_is_raised_as_one(small_records, tmp_path):
         run(small_records, tmp_path / "run", backend="jax", jit_compile="false")
 
 
-def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_path, caplog):
+def test_a_killed_process_is_reported_with_the_remedy(small_records, tmp_path, caplog):
     caplog.set_level(logging.INFO)
 
     def kill():

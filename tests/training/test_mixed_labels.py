@@ -53,6 +53,6 @@ def test_a_run_with_every_operation_learns_and_is_evaluated_on_plain_images(smal
 
 
 @pytest.mark.slow
-def test_what_a_network_gives_is_known_though_it_learned_from_mixed_labels(small_records, tmp_path):
+def test_the_output_kind_is_detected_despite_mixed_labels(small_records, tmp_path):
     record = run(small_records, tmp_path / "a", epochs=1, augment="mixup:0.2")
     assert record["outputs"] == "logits"

@@ -62,7 +62,7 @@ def test_an_address_of_ipv6_is_in_brackets():
         ({"processes": 0}, {}, "[Train] processes"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_setting(settings, environment, named):
+def test_invalid_process_groups_are_refused_with_the_setting(settings, environment, named):
     with pytest.raises(SettingsError) as refused:
         of(environment, **settings)
     assert named in str(refused.value)

@@ -88,7 +88,7 @@ def test_several_processes_end_with_the_weights_of_one(alone, small_records, tmp
     assert f"a benchmark runs in one process, and the run has {processes}" in record.time_breakdown.not_measured
 
 
-def test_where_one_is_killed_all_end_with_one_message_and_resume(small_records, tmp_path):
+def test_if_one_process_is_killed_all_end_with_one_message_and_resume(small_records, tmp_path):
     kill(train_until_epoch_2(small_records, tmp_path / "first"), killed=1)
     again = train_until_epoch_2(small_records, tmp_path / "again", checkpoints=tmp_path / "first" / "checkpoints")
     assert "Resuming after epoch" in again.logs[1].read_text()

@@ -123,7 +123,7 @@ def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_records, tmp_path, checkpoints, caplog):
+def test_a_checkpoint_of_another_computation_is_refused_with_a_message(small_records, tmp_path, checkpoints, caplog):
     again = run(small_records, tmp_path / "again", checkpoints=checkpoints, precision="bfloat16")
     assert again["epochs_restored"] == 0
     assert [(one["first_epoch"], one["last_epoch"]) for one in again["segments"]] == [(1, 2)]
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_record
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_other_flags_of_computation_is_refused_and_said_so(
+def test_a_checkpoint_of_other_computation_flags_is_refused_with_a_message(
     small_records, tmp_path, checkpoints, monkeypatch, caplog
 ):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
@@ -141,7 +141,7 @@ def test_a_checkpoint_of_other_flags_of_computation_is_refused_and_said_so(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_device_is_refused_and_said_so(
+def test_a_checkpoint_of_another_device_is_refused_with_a_message(
     small_records, tmp_path, checkpoints, monkeypatch, caplog
 ):
     monkeypatch.setattr("pipeline.machine.cpu_model", lambda: "another processor")

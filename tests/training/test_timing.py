@@ -19,7 +19,7 @@ def setup_module() -> None:
 
 
 @pytest.mark.slow
-def test_where_the_time_went_adds_up(small_records, tmp_path, caplog):
+def test_the_phases_add_up_to_the_total_time(small_records, tmp_path, caplog):
     caplog.set_level("INFO")
     started = time.perf_counter()
     record = run(small_records, tmp_path / "a", profile_steps=1)
@@ -50,7 +50,7 @@ def test_timing_a_step_is_bounded(step_seconds, steps_per_execution):
 
 
 @pytest.mark.slow
-def test_a_step_too_slow_to_be_timed_is_left_out_and_said_so(small_records, tmp_path, monkeypatch, caplog):
+def test_a_step_too_slow_to_time_is_left_out_with_a_message(small_records, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(timing, "STEP_BUDGET_SECONDS", 1e-6)
     parts = run(small_records, tmp_path / "a")["time_breakdown"]

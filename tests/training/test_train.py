@@ -87,7 +87,7 @@ def test_fewer_updates_than_steps_are_no_run(small_records, tmp_path, configurat
         run(small_records, tmp_path / "run")
 
 
-def test_whoever_may_read_a_file_of_a_run_may_read_all(trained):
+def test_all_files_of_a_run_have_the_same_permissions(trained):
     modes = {path.name: oct(path.stat().st_mode) for path in trained[0].iterdir() if path.is_file()}
     assert len(set(modes.values())) == 1, modes
 
@@ -105,7 +105,7 @@ def test_the_saved_model_is_the_trained_one(trained):
     assert accuracy == pytest.approx(record["test_accuracy"], abs=1e-6)
 
 
-def test_what_is_reported_is_of_the_saved_network_whatever_it_was_trained_by(small_records, tmp_path):
+def test_reported_metrics_are_of_the_saved_model(small_records, tmp_path):
     # Training uses a faster GELU, and bfloat16 rounds otherwise.
     run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
     mistakes = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())["mistakes"]
@@ -154,7 +154,7 @@ def test_the_evaluation_agrees_with_the_record(trained):
 
 
 @pytest.mark.slow
-def test_the_same_seed_trains_the_same_weights_and_the_profiler_traces_the_steps_asked_for(
+def test_the_same_seed_trains_the_same_weights_and_the_profiler_traces_the_requested_steps(
     trained, small_records, tmp_path
 ):
     folder, _ = trained
@@ -179,7 +179,7 @@ def test_training_learns(small_records, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_recipes_own_weight_decay_asked_for_by_its_figure_is_the_same(small_records, tmp_path):
+def test_an_explicit_weight_decay_equal_to_the_recipes_is_the_same(small_records, tmp_path):
     """Muon's is that of biases too, which a decay asked for leaves alone otherwise."""
     weights = []
     for name, settings in {"own": {}, "asked": {"weight_decay": 0.11}}.items():
