@@ -26,7 +26,7 @@ from pipeline.report.formats import sentence
 from pipeline.report.report import Report
 from pipeline.report.results import results
 from pipeline.report.sections import TERMINAL, sections
-from pipeline.report.sections.summary import change_sentences, is_alarming, verdict, warnings
+from pipeline.report.sections.summary import change_sentences, is_alarming, title, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
@@ -63,6 +63,7 @@ def to_html(report: Report) -> str:
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     return render(
         "report.html.j2",
+        title=title(report),
         verdict=verdict(report),
         changes=change_sentences(report),
         warnings=warnings(report),

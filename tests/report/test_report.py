@@ -169,6 +169,22 @@ def test_the_verdict_says_figures_data_and_device(make_run, tmp_path):
     assert expected in " ".join(table.split())
 
 
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({}, "cifar10: 73.8% test accuracy"),
+        ({"problem": "next_token", "test_loss": 1.515}, "cifar10: 1.515 nats test loss"),
+        ({"experiment": "<b>", "test_accuracy": None}, "&lt;b&gt; – TensorCraft"),
+    ],
+)
+def test_the_title_of_the_page_names_the_experiment_and_its_best_result(make_run, tmp_path, changes, title):
+    page = render([make_run(**changes)], tmp_path / "out")["report.html"]
+    assert f"<title>{title}" in page
+    assert " – TensorCraft</title>" in page
+    page = render([make_run("other", experiment="other")], tmp_path / "none", current=[])["report.html"]
+    assert "<title>other: 73.8% test accuracy – TensorCraft</title>" in page
+
+
 def test_the_accuracy_is_that_of_the_test_split_in_every_rendering(make_run, tmp_path):
     folder = write_evaluation(make_run())
     files = render([folder], tmp_path / "out") | {"terminal": format_table(build_report([folder], current=["a" * 64]))}

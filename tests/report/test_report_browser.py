@@ -335,8 +335,23 @@ def test_the_figures_of_a_run_fill_their_last_row_and_a_wide_window_is_used_up_t
     assert found
     assert max(found) < 3
     width = "return document.querySelector('main').getBoundingClientRect().width"
-    assert in_a_window(1400).execute_script(width) > 1350
+    assert in_a_window(1400).execute_script(width) > 1200
     assert 1500 < in_a_window(2560).execute_script(width) < 1700
+
+
+def test_the_contents_link_to_every_section_and_stay_visible_beside_it_on_a_wide_screen(cleared, page, in_a_window):
+    cleared.get(page.as_uri())
+    links = "return [...document.querySelectorAll('nav a')].map(link => link.hash.slice(1))"
+    sections = "return [...document.querySelectorAll('main h2')].map(heading => heading.id)"
+    names = cleared.execute_script(links)
+    assert names == cleared.execute_script(sections)
+    assert names[:2] == ["scoreboard", "curves"]
+    for width, is_visible in ((1400, True), (390, False)):
+        wide = in_a_window(width)
+        wide.find_element(By.CSS_SELECTOR, "nav a[href='#definitions']").click()
+        top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+        assert 0 <= wide.execute_script(top, "#definitions") < 900
+        assert (wide.execute_script(top, "nav") >= 0) == is_visible
 
 
 def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboard_is_open(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipeline.problems import PROBLEMS
 from pipeline.problems.units import units_of
-from pipeline.report.blocks import Facts, Section
+from pipeline.report.blocks import Box, Facts, Section
 from pipeline.report.formats import capitalized
 from pipeline.report.report import Report
 from pipeline.report.templating import TEMPLATES
@@ -24,4 +24,4 @@ def glossary(report: Report) -> Iterator[Section]:
             words = {name: " or ".join(dict.fromkeys(getattr(unit, name) for unit in scoped)) for name in fields}
             term, _, meaning = text.format(**words).partition(": ")
             terms.append((capitalized(term), meaning))
-    yield Section("definitions", "Glossary", [Facts(terms, "definitions")])
+    yield Section("definitions", "Glossary", [Box("fold", [Facts(terms, "definitions")], summary="Terms of this page")])

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from pipeline.report.blocks import Block, Gallery, Picture, Section, Table, numbers, titled, words
+from pipeline.errors import plural
+from pipeline.report.blocks import Block, Box, Gallery, Picture, Section, Table, numbers, titled, words
 from pipeline.report.formats import dataset_name, number, percent, plain
 from pipeline.report.report import Report
 from pipeline.report.sections.images import ImageEvaluation, label_names
@@ -65,4 +66,6 @@ def lineage(report: Report) -> Iterator[Section]:
         created = "not under this storage root" if artifact.settings is None else plain(artifact.made_at)
         rows.append((artifact.stage, plain(artifact.artifact), number(seconds, 1, " s"), created))
     columns = [*words("stage", "artifact"), *numbers("duration"), *words("created")]
-    yield Section("lineage", "Lineage", [Table(columns, rows, label="Lineage of the requested runs", style="classes")])
+    table = Table(columns, rows, label="Lineage of the requested runs", style="classes")
+    summary = f"{plural(len(rows), 'artifact')} that the requested runs depend on"
+    yield Section("lineage", "Provenance", [Box("fold", [table], summary=summary)])

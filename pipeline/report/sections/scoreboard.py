@@ -216,12 +216,12 @@ def repeated(row: Row) -> str:
     return "bit-identical" if identical == runs else f"bit-identical: {identical} of {runs} runs, others not repeated"
 
 
-def ranking_metric(run: Run, metrics: Run | Row) -> str:
-    """Return the metric that ranks a run or row, with its unit. Empty if missing."""
+def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:
+    """Return the metric that ranks a run or row, with its unit, an accuracy with so many decimals. Empty if missing."""
     results = results_of(run.problem)
     name = results.ranking.metric
     value = getattr(metrics, name)
-    text = f"{fmt.number(value, 3)} {results.loss_unit}" if name == "test_loss" else fmt.percent(value, 2)
+    text = f"{fmt.number(value, 3)} {results.loss_unit}" if name == "test_loss" else fmt.percent(value, decimals)
     return "" if text.startswith(MISSING) else text
 
 

@@ -10,7 +10,19 @@ from pipeline.report.data.scenarios import Row
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.runs import time_verdict
+from pipeline.report.sections.scoreboard import ranking_metric
 from pipeline.runs.record import SKIPPED
+
+
+def title(report: Report) -> str:
+    """Return the requested experiment, or the only one, with the metric of its best row."""
+    experiments = [one for one in report.experiments if one.is_current or len(report.experiments) == 1]
+    if not experiments:
+        return "TensorCraft report"
+    experiment, best = experiments[0], experiments[0].best
+    name = results_of(best.run.problem).ranking.metric.replace("_", " ") if best else ""
+    result = f": {ranking_metric(best.run, best, 1)} {name}" if best else ""
+    return f"{fmt.plain(experiment.name)}{result} – TensorCraft"
 
 
 def verdict(report: Report) -> str:
