@@ -6,10 +6,12 @@ A wheel contains the defaults and the experiments. Files in the working director
 """
 
 import os
+import sys
 from pathlib import Path
 
 from pipeline.errors import SettingsError
 from pipeline.settings.experiments import experiment_files, published_files, require_experiment, settings_in
+from pipeline.settings.setting_error import record_sources
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
 EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
@@ -79,6 +81,9 @@ def load() -> None:
     elif own_file and _is_valid(Path(own_file)):
         files.append(Path(own_file))
         os.environ[_OWN_FILE] = own_file
+    # A user does not edit the copy of config.ini in an installed package.
+    copies = {folder / "config.ini" for folder in settings_folders()[:-1]}
+    record_sources([path for path in files if path not in copies], sys.argv)
     import luigi.configuration
 
     for path in files:

@@ -21,7 +21,7 @@ from luigi.task_register import Register
 from pipeline.errors import SettingsError, StorageError
 from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
-from pipeline.settings.setting_error import closest, remedy
+from pipeline.settings.setting_error import closest, remedy, settings_file
 from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from tasks import config_files
 from tasks.process import command_line, console
@@ -115,11 +115,11 @@ def check_config_file() -> None:
     for section in parser.sections():
         if section not in known:
             hint = remedy(f"[{section}]") or closest(section, [*known])
-            raise SettingsError(f"config: unknown section [{section}].{hint}")
+            raise SettingsError(f"{settings_file(section)[0]}: unknown section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
                 hint = remedy(f"--{section}-{name.replace('_', '-')}") or closest(name, [*known[section]])
-                raise SettingsError(f"config: [{section}] has no setting {name!r}.{hint}")
+                raise SettingsError(f"{settings_file(section, name)[0]}: [{section}] has no setting {name!r}.{hint}")
 
 
 def log_format_of(argv: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Annotated
 
+from pipeline.errors import SettingsError
 from pipeline.settings.schema import NOT_IN_IDENTITY, SEED, Rule, StageSettings, absence, integer, number, one_of, where
 from pipeline.settings.setting_error import closest, refuse
 
@@ -108,7 +109,10 @@ class SourceSettings(StageSettings, section="Source"):
     def check(self) -> None:
         """Refuse a missing or unused path."""
         if self.path and not self.has_path:
-            refuse("Source", "path", f"nothing, unless dataset is one of {', '.join((*OF_FILES, TEXT))}", self.path)
+            raise SettingsError(
+                f"[Source] path: expected no path for the dataset {self.dataset!r}, got {self.path!r}. To use this "
+                f"path, set dataset to {', '.join(OF_FILES)} or {TEXT}, as in --Source-dataset folder."
+            )
         if not self.path and self.has_path and self.origin != PLACEHOLDER:
             expected = "a text, a file or a folder of them" if self.dataset == TEXT else f"the {self.dataset} of images"
             refuse("Source", "path", f"the path of {expected}", self.path)

@@ -1,9 +1,17 @@
 """Errors for invalid settings, and the hints in their messages."""
 
+import configparser
 import difflib
-from collections.abc import Sequence
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pipeline.errors import SettingsError, message
+
+# The settings files and flags of this process, as JSON. Processes of the stages inherit it.
+_SOURCES = "TENSORCRAFT_SETTING_SOURCES"
 
 
 def refuse(section: str, name: str, expected: str, got: object, hint: str = "") -> None:
@@ -13,9 +21,54 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
         SettingsError: always. It contains the setting, the expected values, the value received and the remedy.
     """
     raise SettingsError(
-        f"[{section}] {name}: expected {expected}, got {got!r}.{hint} "
-        f"Change it in config.ini or pass --{section}-{name.replace('_', '-')}."
+        f"[{section}] {name}: expected {expected}, got {got!r}.{hint} {_change_of_source(section, name)}"
     )
+
+
+def record_sources(files: Sequence[Path], argv: Sequence[str]) -> None:
+    """Record the sources of all settings for error messages, also of child processes. Later files override earlier."""
+    flags = [word.partition("=")[0] for word in argv if word.startswith("--")]
+    os.environ[_SOURCES] = json.dumps({"files": [str(path.resolve()) for path in files], "flags": flags})
+
+
+def _sources() -> dict[str, list[str]]:
+    return json.loads(os.environ.get(_SOURCES, '{"files": [], "flags": []}'))
+
+
+@message
+def settings_file(section: str, name: str = "") -> tuple[str, str | None]:
+    """Find the file that sets a setting, or contains a section.
+
+    Returns:
+        The path, relative if it is below the working directory, and the text of the setting. The text is None if no
+        recorded file has the setting. The path is then that of config.ini.
+    """
+    for file in reversed(_sources()["files"]):
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(file, encoding="utf-8")
+        if parser.has_option(section, name) if name else parser.has_section(section):
+            path = Path(file)
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            return str(shown), parser.get(section, name, fallback="")
+    return "config.ini", None
+
+
+@message
+def _change_of_source(section: str, name: str) -> str:
+    """The remedy for an invalid value. It names the flag, environment variable or settings file with the value."""
+    # A list of [Report] that is not empty replaces the value of [Train].
+    candidates = [("Report", f"{name}s")] * (section == "Train") + [(section, name)]
+    for owner, setting in candidates:
+        long, short = (f"--{words}".replace("_", "-") for words in (f"{owner}-{setting}", setting))
+        # The flags of the requested task may omit the section.
+        if passed := {long, short} & {*_sources()["flags"]}:
+            return f"Change {passed.pop()}."
+        path, text = settings_file(owner, setting)
+        if variables := re.findall(r"\$\{([^}]+)\}", text or ""):
+            return f"Change the environment variable {variables[0]}, which {path} uses."
+        if (text or "").strip("[] "):
+            break
+    return f"Change it in {path} or pass {long}."
 
 
 # Removed flag or section → remedy. Delete an entry after one release.
@@ -36,11 +89,12 @@ _SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat1
 
 
 @message
-def closest(name: str, known: Sequence[str]) -> str:
-    """Suggest the known name that is closest to ``name``. Return an empty string if none is close."""
+def closest(name: str, known: Sequence[str], key: Callable[[str], str] = str) -> str:
+    """Suggest the known name whose ``key`` is closest to that of ``name``. Return an empty string if none is close."""
     name = _SYNONYMS.get(name, name)
-    matches = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
+    names = {key(each): each for each in known}
+    matches = difflib.get_close_matches(key(name), names, n=1)
+    return f" Did you mean {names[matches[0]]!r}?" if matches else ""
 
 
 @message

@@ -32,6 +32,8 @@ _EVALUATION_BATCH_SIZE = 1_000
 _EVALUATION_OUTPUTS = 2**24
 # Splits to evaluate, which are also prefixes of their metrics.
 EVALUATED_SPLITS = ("test", "validation")
+# With fewer steps per epoch, training warns.
+_FEW_STEPS = 10
 
 _logger = logging.getLogger(__name__)
 
@@ -154,6 +156,12 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
         refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
     if size % replicas:
         refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
+    if (steps := train.num_examples // size) < _FEW_STEPS:
+        _logger.warning(
+            "An epoch has only %s of %s examples. With so few steps, a model learns little. Pass a smaller "
+            "--Train-global-batch-size, such as %d.",
+            *(plural(steps, "step"), f"{size:,}", max(1, train.num_examples // 50 // replicas) * replicas),
+        )
     in_memory = settings.cache == "memory"
     if settings.cache == "auto":
         # A stream from disk has another order of examples, so all processes use the same source.

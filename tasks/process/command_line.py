@@ -7,6 +7,7 @@ invalid value a traceback. ``check`` refuses all three with one line.
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 
@@ -16,6 +17,7 @@ from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
 from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError
+from pipeline.settings.reference import SECTIONS
 from pipeline.settings.setting_error import closest, remedy
 from tasks.process.logs import SCHEDULER_REMEDY
 
@@ -90,9 +92,10 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     known = _known_flags(words[0] if words else "")
     for flag, value in flags.items():
         if flag not in known:
-            section = "-".join(flag.split("-")[:3])
-            near = [one for one in known if one.startswith(f"{section}-")]
-            hint = remedy(flag) or closest(flag, near) or closest(flag, [*known, *others])
+            # Luigi adds flags of its own.
+            settings = [each for each in known if _section(each) in {each.section for each in SECTIONS}]
+            near = [each for each in settings if _section(each) == _section(flag)]
+            hint = remedy(flag) or closest(flag, near, _name) or closest(flag, [*settings, *others], _name)
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_HELP}")
         try:
             if value is not None:
@@ -128,6 +131,15 @@ def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | Non
         else:
             words.append(word)
     return words, flags
+
+
+def _section(flag: str) -> str:
+    return flag.split("-")[2]
+
+
+def _name(flag: str) -> str:
+    """The name of a setting without its section, which would make any two flags of a section similar."""
+    return re.sub(r"--([A-Z]\w*-)?", "", flag)
 
 
 def _known_flags(task: str) -> dict[str, luigi.Parameter]:

@@ -158,6 +158,52 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
         assert expected in line
 
 
+def test_invalid_value_names_its_source(luigi):
+    def remedy(*flags: str, more: str = "", **variables: str) -> str:
+        luigi.write_config(more)
+        done = luigi.command("status", *flags, **variables)
+        assert done.returncode == 2, done.stdout
+        return done.stderr.strip().rpartition(" got ")[2]
+
+    assert remedy("--Train-epochs", "0") == "0. Change --Train-epochs."
+    assert remedy("--Train-epochs=x") == "'x'. Change --Train-epochs."
+    assert remedy("--seeds", "-2") == "-2. Change --seeds."
+    assert remedy("--Report-global-batch-sizes", "64,7", "--Train-replicas", "2") == (
+        "7. Change --Report-global-batch-sizes."
+    )
+    assert remedy(more="[Train]\nepochs = 0") == f"0. Change it in {luigi.config} or pass --Train-epochs."
+    assert remedy("--Train-epochs", "0", more="[Train]\nepochs = 1") == "0. Change --Train-epochs."
+    assert remedy(more="[Train]\nreplicas = 3") == "128. Change it in config.ini or pass --Train-global-batch-size."
+    assert remedy(more="[Train]\nepochs = ${EPOCHS}", EPOCHS="0") == (
+        f"0. Change the environment variable EPOCHS, which {luigi.config} uses."
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "suggestion"),
+    [
+        # Luigi has --no-lock.
+        ("--no-such", ""),
+        ("--Train-nonsense", ""),
+        ("--epochs", " Did you mean '--Train-epochs'?"),
+        ("--Train-image-size", " Did you mean '--Records-image-size'?"),
+        ("--Train-sead", " Did you mean '--Train-seed'?"),
+        ("--jsno", " Did you mean '--json'?"),
+    ],
+)
+def test_unknown_flag_suggests_only_close_settings(first_run, flag, suggestion):
+    done = first_run.command("status", flag, "1")
+    expected = f"unrecognized argument {flag}.{suggestion} tensorcraft run --help-all lists the settings."
+    assert done.stderr == f"ERROR SettingsError: command line: {expected}\n"
+
+
+def test_unknown_section_names_its_file(luigi):
+    luigi.write_config("[Trian]")
+    assert f"{luigi.config}: unknown section [Trian]. Did you mean 'Train'?" in luigi.command("status").stderr
+    luigi.write_config("[Train]\nepoch = 3")
+    assert f"{luigi.config}: [Train] has no setting 'epoch'. Did you mean 'epochs'?" in luigi.command("status").stderr
+
+
 def test_help_fits_one_screen_and_lists_settings_on_request(capsys):
     for name in COMMANDS:
         description = COMMANDS.load(name).__doc__

@@ -52,6 +52,18 @@ def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
     assert record["examples_per_second"] == pytest.approx(12 * 32 / rows[1]["train_seconds"], rel=0.01)
 
 
+@pytest.mark.parametrize(("size", "warnings"), [(40, 0), (41, 1)])
+def test_few_steps_per_epoch_log_a_warning(small_records, tmp_path, caplog, size, warnings):
+    run(small_records, tmp_path / "a", epochs=1, global_batch_size=size, model="tests.tiny_model:build")
+    expected = (
+        "An epoch has only 9 steps of 41 examples. With so few steps, a model learns little. Pass a smaller "
+        "--Train-global-batch-size, such as 8."
+    )
+    assert [record.getMessage() for record in caplog.records if "An epoch" in record.getMessage()] == [
+        expected
+    ] * warnings
+
+
 @pytest.fixture
 def configuration_put_back():
     yield
