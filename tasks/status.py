@@ -47,7 +47,7 @@ class Status:
         between = " " if self.state is State.WAITING else ": "
         reasons = list(self.reasons[:_MAX_REASONS])
         if len(self.reasons) > _MAX_REASONS:
-            reasons.append(f"and {len(self.reasons) - _MAX_REASONS} more, see make status")
+            reasons.append(f"and {len(self.reasons) - _MAX_REASONS} more, see tensorcraft status")
         return between.join([self.state, "; ".join(reasons)]) if reasons else self.state
 
     @property

@@ -73,7 +73,7 @@ class Train(Stage, parameters=TrainSettings):
         require_backend(settings)
         luigi_core = luigi.interface.core()
         if settings.processes > 1 and not luigi_core.local_scheduler:
-            remedy = " Run without SCHEDULER=central."
+            remedy = " Set TENSORCRAFT_SCHEDULER to local."
             refuse("core", "local_scheduler", "true where several processes train", False, remedy)
         if settings.processes > 1 and luigi_core.workers > 1:
             refuse("core", "workers", "1 where several processes train", luigi_core.workers)
@@ -96,7 +96,7 @@ class Train(Stage, parameters=TrainSettings):
             problem_class(source.problem)().check(self.settings)
         # The storage root is free until the settings say which process this is.
         if not self.group.is_chief:
-            expected = "0, as Luigi runs in process 0 alone. Start the others with: make train-worker"
+            expected = "0, as Luigi runs in process 0 alone. Start the others with: tensorcraft train-worker"
             refuse("Train", "process_id", expected, self.group.rank)
         super().check()
 

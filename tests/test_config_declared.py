@@ -1,11 +1,13 @@
 """One declaration per setting: the Luigi parameter, the help text, config.ini, the docs and the identity follow."""
 
 import configparser
+import re
 from typing import Annotated
 
 import luigi
 import pytest
 from luigi.cmdline_parser import CmdlineParser
+from luigi_process import PROJECT
 
 from pipeline.errors import SettingsError
 from pipeline.registry import Registry
@@ -22,6 +24,7 @@ from pipeline.settings.schema import (
     settings_of,
     text,
 )
+from tasks.commands.init import commented
 
 
 class ToySettings(StageSettings, section="Toy"):
@@ -103,7 +106,7 @@ def test_a_setting_is_a_line_of_the_settings_file_and_a_row_of_the_docs():
     parser.read_string(written)
     defaults = {setting.name: setting.parse(parser["Toy"][setting.name]) for setting in settings_of(ToySettings)}
     assert ToySettings(**defaults) == ToySettings()
-    petals = "# Number of petals. See docs/how-to/own-data.md.\n# Must be an integer from 1 to 8.\npetals = 5\n"
+    petals = "# Number of petals.\n# Must be an integer from 1 to 8.\npetals = 5\n"
     assert f"\n{petals}" in written
     rows = "\n".join(reference.table_lines(ToySettings)).splitlines()
     petals = "| `petals` | `5` | an integer from 1 to 8 | Number of petals. See [own-data](../how-to/own-data.md). |"
@@ -114,6 +117,17 @@ def test_a_setting_is_a_line_of_the_settings_file_and_a_row_of_the_docs():
 @pytest.mark.parametrize("path", reference.FILES, ids=lambda path: path.name)
 def test_the_written_files_are_as_make_config_writes_them(path):
     assert path.read_text(encoding="utf-8") == reference.written(path)
+
+
+def test_config_ini_and_messages_name_only_commands_that_every_project_has():
+    written = commented((PROJECT / "config.ini").read_text(encoding="utf-8"))
+    assert not re.search(r"\bmake\b|docs/|EXTRA=|FORCE=|SCHEDULER=|EXPERIMENT=", written)
+    targets = {*re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)}
+    sources = [path for name in ("pipeline", "tasks") for path in (PROJECT / name).rglob("*.py")]
+    target = re.compile(rf"\bmake ({'|'.join(targets - {'config'})})\b")
+    # They name targets for a clone alone.
+    allowed = {"optional_packages.py", "readiness.py"}
+    assert {path.name for path in sources if target.search(path.read_text("utf-8"))} == allowed
 
 
 def test_every_section_of_a_task_is_written():

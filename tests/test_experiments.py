@@ -173,7 +173,7 @@ def test_an_unknown_experiment_is_refused_naming_the_nearest_and_all_there_are(m
 
 @pytest.mark.parametrize("name", ["../config", "flowers.published", "/etc/passwd", ""])
 def test_an_invalid_file_name_is_no_experiment(name):
-    with pytest.raises(SettingsError, match="EXPERIMENT: expected one of cifar10"):
+    with pytest.raises(SettingsError, match="experiment: expected one of cifar10"):
         require_experiment([FOLDER], name)
 
 

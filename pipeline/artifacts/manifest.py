@@ -33,7 +33,7 @@ SCHEMA_VERSION = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Maximum bytes of a name, and of a path in the artifact's folder. File systems allow 255 and 4,096.
 _NAME_BYTES, _PATH_BYTES = 200, 1_000
-_REMEDY = 'Run "make pipeline" to rebuild it.'
+_REMEDY = 'Run "tensorcraft run" to rebuild it.'
 
 _logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ class Rows:
         if layout is None:
             raise SettingsError(
                 f"{folder}: expected records of one length. These differ in length, or an earlier version wrote them. "
-                'Run "make pipeline" to rebuild them.'
+                'Run "tensorcraft run" to rebuild them.'
             )
         slices = {name: slice(*bounds) for name, bounds in layout["places"].items()}
         return cls(spec_from_json(manifest["feature_spec"]), layout["frame_bytes"], slices)

@@ -22,7 +22,7 @@ class ExperimentSettings(Settings, section="Experiment"):
 
     name: Annotated[str, text("up to 64 letters, digits, _ and -, a letter first", _NAME)] = ""
     """Name of the experiment. Each experiment has its own scoreboard, and runs are compared within it only. Empty means
-    the name of the dataset. Each file in experiments/ sets a name (`make pipeline EXPERIMENT=flowers`)."""
+    the name of the dataset. Each file in experiments/ sets a name (`tensorcraft run --experiment flowers`)."""
 
 
 def experiment_files(*folders: Path) -> dict[str, Path]:
@@ -40,8 +40,8 @@ def require_experiment(folders: Sequence[Path], name: str) -> Path:
     files = experiment_files(*folders)
     if name not in files:
         raise SettingsError(
-            f"EXPERIMENT: expected one of {', '.join(files) or 'none, there are none'} in {folders[-1]}, got {name!r}."
-            f"{closest(name, [*files])} make experiments describes them."
+            f"experiment: expected one of {', '.join(files) or 'none, there are none'} in {folders[-1]}, got {name!r}."
+            f'{closest(name, [*files])} To list them, run "tensorcraft experiments".'
         )
     return files[name]
 

@@ -29,7 +29,7 @@ def config_lines(section: type[Settings]) -> Iterator[str]:
     yield f"\n[{section.section}]"
     yield from _comment(section.__doc__)
     for setting in settings_of(section):
-        yield from ("", *_comment(setting.help))
+        yield from ("", *_comment(setting.plain_help))
         if setting.rule:
             yield from _comment(f"Must be {setting.rule.expected}.")
         yield f"{setting.name} = {setting.written(setting.default)}".rstrip()

@@ -140,9 +140,14 @@ class Setting:
     rule: Rule | None
     marks: frozenset[Mark]
 
+    @property
+    def plain_help(self) -> str:
+        """The help text without references to docs/, which an installed package lacks."""
+        return re.sub(r"\s*\(docs/[^)]*\)|\s*See\s+docs/\S+\.", "", self.help)
+
     def summary(self) -> str:
         """The first sentence of the help text, and the valid values."""
-        first = re.split(r"(?<=\.)\s", self.help, maxsplit=1)[0]
+        first = re.split(r"(?<=\.)\s", self.plain_help, maxsplit=1)[0]
         return f"{first} Must be {self.rule.expected}." if self.rule else first
 
     def parse(self, text: str) -> Any:

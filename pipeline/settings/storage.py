@@ -40,12 +40,12 @@ class StorageSettings(Settings, section="Storage"):
     run uploads the artifacts. `fail` ends the run with exit code 11. Use `fail` if a scheduler deletes the root after
     the run (docs/how-to/schedule.md)."""
     keep_runs: Annotated[int, integer(0, 100_000)] = 0
-    """Number of newest runs that `make nightly` keeps per row. A row contains the runs of one model with the same
-    hardware and training recipe. A run is removed only if it exceeds every limit that is set. If `keep_runs` and
-    `keep_days` are both 0, nothing is removed. docs/how-to/schedule.md#limit-the-disk-space lists the runs that are
-    always kept."""
+    """Number of newest runs that `tensorcraft nightly` keeps per row. A row contains the runs of one model with the
+    same hardware and training recipe. A run is removed only if it exceeds every limit that is set. If `keep_runs` and
+    `keep_days` are both 0, nothing is removed. Some runs are always kept
+    (docs/how-to/schedule.md#limit-the-disk-space)."""
     keep_days: Annotated[int, integer(0, 100_000)] = 0
-    """Number of days for which `make nightly` keeps runs and dated reports. 0 means no limit."""
+    """Number of days for which `tensorcraft nightly` keeps runs and dated reports. 0 means no limit."""
 
     def check(self) -> None:
         """Refuse an endpoint without a remote on S3."""
@@ -54,7 +54,7 @@ class StorageSettings(Settings, section="Storage"):
 
 
 class NotifySettings(Settings, section="Notify"):
-    """Notifications of scheduled runs such as `make nightly`. Section [email] has the addresses for e-mail."""
+    """Notifications of scheduled runs such as `tensorcraft nightly`. Section [email] has the addresses for e-mail."""
 
     webhook_url: Annotated[str, _CHANNEL, NOT_IN_IDENTITY, SECRET] = field(default="", repr=False)
     """Address that receives a message when a scheduled run fails, fails in a different way or recovers. HTTP addresses
@@ -79,5 +79,5 @@ class ForceSettings(Settings, section="Force"):
     """Rebuilding of stages whose inputs have not changed."""
 
     stage: Annotated[str, one_of(*STAGES, "")] = ""
-    """First stage to rebuild. All later stages are rebuilt too. Set it for a single run with `make pipeline
-    FORCE=Train`. `FORCE=1` rebuilds all stages."""
+    """First stage to rebuild. All later stages are rebuilt too. Set it for a single run with `tensorcraft
+    run --Force-stage Train`. `Source` rebuilds all stages."""

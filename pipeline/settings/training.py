@@ -178,12 +178,12 @@ class TrainSettings(StageSettings, section="Train"):
     rate schedule still covers all epochs. Early stopping requires [Records] validation_share."""
     # Another value needs a new evaluation of the same weights, but no training.
     test_time_augmentation: Annotated[str, one_of(*TEST_TIME_AUGMENTATION), NOT_IN_IDENTITY] = "none"
-    """Views per test image whose predictions are averaged, also by `make predict`. `flip` adds the mirror image.
+    """Views per test image whose predictions are averaged, also by `tensorcraft predict`. `flip` adds the mirror image.
     `flip_translate` also adds both, shifted by one pixel to the lower right and to the upper left. The report shows
     this accuracy beside the accuracy without augmentation."""
     deterministic: Annotated[str, one_of("false", "true")] = "false"
-    """Whether to use only deterministic kernels. `true` rejects operations that have none. Check the result with `make
-    verify-determinism` (docs/concepts/comparisons.md)."""
+    """Whether to use only deterministic kernels. `true` rejects operations that have none. Check the result with
+    `tensorcraft verify-determinism` (docs/concepts/comparisons.md)."""
     learning_rate: Annotated[float, number(0, 1_000, "(]", **_RECIPES_OWN)] = OF_THE_RECIPE
     """Peak learning rate of the schedule, before `scale_learning_rate`."""
     weight_decay: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
@@ -193,8 +193,8 @@ class TrainSettings(StageSettings, section="Train"):
     """Share of each label that is spread over all labels."""
     backend: Annotated[str, one_of("auto", TENSORFLOW, JAX)] = "auto"
     """Keras backend. `auto` means JAX on a TPU of this host, and on a GPU if JAX with CUDA is installed. Otherwise
-    it means TensorFlow, which is faster on a CPU. Install JAX with `make setup EXTRA=jax`, or with `jax-gpu` or
-    `jax-tpu`."""
+    it means TensorFlow, which is faster on a CPU. Install JAX with the extra `jax`, `jax-gpu` or `jax-tpu`
+    (docs/how-to/install.md)."""
     device: Annotated[str, one_of("auto", "cpu", "gpu", "tpu")] = "auto"
     """Device to train on. `auto` means the first available one of TPU, GPU and CPU."""
     # It has no effect if the device is available. Otherwise the manifest records the fallback.
@@ -206,7 +206,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Number of logical devices to split the CPU into. On accelerators it must be 1."""
     processes: Annotated[int, integer(1, MAX_PROCESSES)] = 1
     """Number of processes that train one model together on JAX. Start each of them with the same command and the same
-    storage root. They run on one host (`make train-local`) or on several. See docs/how-to/gpu.md."""
+    storage root. They run on one host (`tensorcraft train-local`) or on several. See docs/how-to/gpu.md."""
     # The rank of a process does not change the result.
     coordinator_address: Annotated[str, NOT_IN_IDENTITY] = ""
     """Address of process 0 as `host:port`. Empty means the address that Slurm or Kubernetes provides."""
@@ -233,8 +233,8 @@ class TrainSettings(StageSettings, section="Train"):
     """Seed of the initial weights, dropout and the order of the examples in each epoch."""
     # The trace is not part of the run. The profiler's tools cannot open longer traces.
     profile_steps: Annotated[int, integer(0, 1_000), NOT_IN_IDENTITY] = 0
-    """Number of steps to profile for TensorBoard, after training and its timings. 0 means none. Add `FORCE=Train` to
-    profile a finished run."""
+    """Number of steps to profile for TensorBoard, after training and its timings. 0 means none. Add `--Force-stage
+    Train` to profile a finished run."""
 
     def check(self) -> None:
         """Refuse replicas, processes and batches that do not fit each other."""

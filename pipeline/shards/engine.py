@@ -135,7 +135,7 @@ def _last_line(error: Exception) -> str:
 
 
 def try_engine(settings: RecordsSettings, root: Path, store: Store | None = None) -> str:
-    """Run a job without records to check an engine and its workers, for ``make doctor``.
+    """Run a job without records to check an engine and its workers, for ``tensorcraft doctor``.
 
     Returns:
         A sentence about the workers.

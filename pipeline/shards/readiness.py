@@ -91,7 +91,7 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
     elif engine.program:
         path = flag_of(settings, engine.program)
         if not Path(path).expanduser().is_file():
-            remedy = f" Build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
+            remedy = f" In a clone, build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
             refuse("Records", "runner_options", f"--{engine.program}=<an existing file>", path, remedy)
         if engine.command and not shutil.which(engine.command):
             refuse("Records", "runner", f"{engine.command} on the PATH, for {name}", "none")
@@ -122,5 +122,5 @@ def _require_answer(address: str, flag: str) -> None:
     except OSError as error:
         raise EngineUnavailableError(
             f"[Records] runner_options: nothing answers at --{flag}={address} ({error.strerror or error}). Start the "
-            'cluster, or correct the address. Check it with "make doctor".'
+            'cluster, or correct the address. Check it with "tensorcraft doctor".'
         ) from error

@@ -153,7 +153,8 @@ def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
                 list(pool.map(store.objects.delete, [stored.key for stored in store.objects.list(shared.key)]))
         except RemoteError as error:
             _logger.warning(
-                "Temporary objects remain on the remote. Run make clean-stale REMOTE=1 to remove them. %s", error
+                '%s Temporary objects remain. To remove them, run "tensorcraft clean-stale --remote --yes".',
+                error,
             )
 
 

@@ -187,7 +187,7 @@ def read_tokens(
         tokens = np.empty(0, np.uint8)
     if len(tokens) < stop * (size - 1) + 1:
         raise DamagedArtifactError(
-            f'{path}: expected the tokens of the text, they are not there as they were. Run "make pipeline" again.'
+            f'{path}: expected the tokens of the text, they are not there as they were. Run "tensorcraft run" again.'
         )
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
     for first in range(start, stop, _READ_AT_ONCE):

@@ -76,7 +76,7 @@ def _opened(
     if prepared_digest(Path(builder.data_path), Path(location.artifact) if location.artifact else None) != digest:
         raise DamagedArtifactError(
             f"{builder.data_path}: the files of {dataset} changed during the run. Run "
-            '"make pipeline" again to use the present files.'
+            '"tensorcraft run" again to use the present files.'
         )
     image_key, label_key = supervised_keys(builder)
     stored = Feature(builder.info.features[image_key].shape, "uint8", "image")

@@ -77,7 +77,7 @@ class Split:
             if file_bytes != num_records * frame_bytes:
                 raise DamagedArtifactError(
                     f"{file}: manifest lists {num_records} records of {frame_bytes} bytes, found {file_bytes} bytes. "
-                    'Run "make pipeline" to rebuild it.'
+                    'Run "tensorcraft run" to rebuild it.'
                 )
             # An empty file cannot be mapped.
             content = np.memmap(file, np.uint8, mode="r") if num_records else np.empty(0, np.uint8)

@@ -230,7 +230,7 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
     if num_records != split.num_examples:
         raise DamagedArtifactError(
             f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found "
-            f'{num_records}. Run "make pipeline" to rebuild it.'
+            f'{num_records}. Run "tensorcraft run" to rebuild it.'
         )
     # The copy of convert_to_tensor would take longer than reading.
     return {name: tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for name, array in columns.items()}

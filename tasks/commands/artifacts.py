@@ -19,7 +19,7 @@ from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, differing
 from tasks.status import State, Status
 
-_NOT_REMOVED = 'none removed. To remove them, run "make clean-stale YES=1".'
+_NOT_REMOVED = 'none removed. To remove them, run "tensorcraft clean-stale --yes".'
 
 
 @command(argument("--json", action="store_true", help="print a JSON object"))
@@ -38,11 +38,11 @@ def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 @command(
-    argument("--yes", action="store_true", help="remove the listed artifacts (make clean-stale YES=1)"),
+    argument("--yes", action="store_true", help="remove the listed artifacts"),
     argument(
         "--remote",
         action="store_true",
-        help="list unreferenced objects of [Storage] remote that are at least a day old (make clean-stale REMOTE=1)",
+        help="list unreferenced objects of [Storage] remote that are at least a day old",
     ),
 )
 def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
@@ -50,7 +50,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if arguments.remote:
         return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_resolved() for stage in stages):
-        raise SettingsError('clean-stale: the source is not built yet. Run "make pipeline" first.')
+        raise SettingsError('clean-stale: the source is not built yet. Run "tensorcraft run" first.')
     # It imports the schema of a run, which takes longer than the status.
     from tasks.schedule.retention import find_stale, remove
 
@@ -66,11 +66,11 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
         print(f"Kept {folder}, because it contains your files. Move them elsewhere and remove the folder.")
     if waiting := sum(folder.is_dir() for folder in remote_cache.pending()):
-        print(f'Kept {plural(waiting, "artifact")} for the remote. To upload, run "make push".')
+        print(f'Kept {plural(waiting, "artifact")} for the remote. To upload, run "tensorcraft push".')
     if experiments:
         print(
             f"Kept the runs of other experiments ({', '.join(experiments)}). "
-            'To list their stale artifacts, run "make clean-stale EXPERIMENT=<name>".'
+            'To list their stale artifacts, run "tensorcraft clean-stale --experiment <name>".'
         )
     if arguments.yes:
         # This process has the lock, so no download is running.

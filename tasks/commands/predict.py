@@ -92,5 +92,5 @@ def _records_of(fingerprint: str) -> dict:
             return manifest
     raise SettingsError(
         f"MODEL: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the settings "
-        'of that run and "make pipeline".'
+        'of that run and "tensorcraft run".'
     )

@@ -62,7 +62,7 @@ def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int
     folders = [folder for folder, _ in report.whole_runs()]
     table = format_experiments(build_report(folders, current=[], published=published_rows()))
     if not table:
-        raise SettingsError(f'{root_folder()}: expected finished runs, found none. Run "make pipeline" first.')
+        raise SettingsError(f'{root_folder()}: expected finished runs, found none. Run "tensorcraft run" first.')
     print(table, end="")
     return 0
 

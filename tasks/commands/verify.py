@@ -41,7 +41,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         # A wrong root must not count as valid.
         raise SettingsError(
             f"{root}: expected artifacts, found none. Pass the storage root with --Storage-root, or run "
-            '"make pipeline".'
+            '"tensorcraft run".'
         )
     states, read_bytes = [], 0
     for folder in folders:

@@ -56,7 +56,7 @@ def require_scheduler(argv: Sequence[str]) -> None:
             settings = luigi.interface.core()
         except ValueError as error:
             raise SettingsError(
-                f"[core]: invalid value ({error}). Set SCHEDULER_PORT to a number such as 8082."
+                f"[core]: invalid value ({error}). Set TENSORCRAFT_SCHEDULER_PORT to a number such as 8082."
             ) from error
     url = settings.scheduler_url or f"http://{settings.scheduler_host}:{settings.scheduler_port}"
     # A local scheduler is inside the process.

@@ -26,7 +26,7 @@ LOCK_NAME = ".lock"
 _KINDS = (layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, layout.EXPORTS, *layout.PAST_KINDS)
 _REPORTS = (layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*")
 _PLACES = (".", *_KINDS, f"{layout.CHECKPOINTS}/*", layout.DETERMINISM, *_REPORTS)
-# Folders of publish.publishing, of the Beam job, of make doctor and of repeated training.
+# Folders of publish.publishing, of the Beam job, of the command doctor and of repeated training.
 _UNFINISHED = re.compile(r"\.(?P<artifact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach|again)-\w+")
 
 _logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-SCHEDULER_REMEDY = 'Start it with "make scheduler", or pass SCHEDULER=local to run without it.'
+SCHEDULER_REMEDY = 'Start it with "luigid", or set TENSORCRAFT_SCHEDULER to local to run without it.'
 
 
 def for_the_user(error: BaseException | None) -> PipelineError | None:

@@ -1,8 +1,8 @@
 """Retention, which marks the artifacts that are still needed and sweeps the others.
 
 Marked are artifacts that the present settings reach, that wait for the remote, runs of dated reports, runs and
-checkpoints of other experiments, and all that these were made from. ``make clean-stale`` sweeps the others. A scheduled
-run also marks what ``[Storage] keep_runs`` and ``keep_days`` keep.
+checkpoints of other experiments, and all that these were made from. ``tensorcraft clean-stale`` sweeps the others. A
+scheduled run also marks what ``[Storage] keep_runs`` and ``keep_days`` keep.
 """
 
 import contextlib

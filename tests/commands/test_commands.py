@@ -398,7 +398,7 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
     dry = luigi.command("clean-stale", *FAST)
     assert dry.returncode == 0, dry.stderr
-    assert 'in 2 artifacts, none removed. To remove them, run "make clean-stale YES=1".' in dry.stdout
+    assert 'in 2 artifacts, none removed. To remove them, run "tensorcraft clean-stale --yes".' in dry.stdout
     assert export.is_dir()
     assert tuning.is_dir()
     done = luigi.command("clean-stale", "--yes", *FAST)
@@ -422,7 +422,7 @@ def test_artifacts_with_a_pending_push_are_kept(luigi):
     done = luigi.command("clean-stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert done.returncode == 0, done.stderr
     assert run.is_dir()
-    assert 'Kept 1 artifact for the remote. To upload, run "make push".' in done.stdout
+    assert 'Kept 1 artifact for the remote. To upload, run "tensorcraft push".' in done.stdout
 
 
 def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
@@ -444,7 +444,7 @@ def test_clean_stale_lists_where_several_processes_train(luigi):
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
     done = luigi.command("clean-stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
-    assert 'Run "make pipeline" first' in done.stderr
+    assert 'Run "tensorcraft run" first' in done.stderr
     assert len(luigi.artifacts("runs")) == 1
 
 

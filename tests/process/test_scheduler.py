@@ -129,7 +129,7 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
         assert line.startswith(
             f"ERROR SchedulerUnavailableError: http://127.0.0.1:{port}: Luigi's central scheduler does not respond"
         )
-        assert line.endswith('Start it with "make scheduler", or pass SCHEDULER=local to run without it.')
+        assert line.endswith('Start it with "luigid", or set TENSORCRAFT_SCHEDULER to local to run without it.')
     done = luigi(*FAST, "--Storage-log-format", "json", TENSORCRAFT_SCHEDULER_PORT="9")
     (line,) = done.stderr.splitlines()
     entry = json.loads(line)
@@ -153,7 +153,7 @@ def test_a_scheduler_that_stops_later_is_reported_without_a_traceback(first_run,
 def test_a_port_that_is_no_number_is_refused(first_run):
     done = first_run(*FAST, TENSORCRAFT_SCHEDULER="central", TENSORCRAFT_SCHEDULER_PORT="eighty")
     assert done.returncode == 2
-    assert "Set SCHEDULER_PORT to a number" in done.stderr
+    assert "Set TENSORCRAFT_SCHEDULER_PORT to a number" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -87,10 +87,10 @@ def test_an_experiment_that_is_not_there_is_reported_and_nothing_is_written(unat
     before = everything_below(tmp_path) - {(tmp_path, tmp_path.stat().st_mtime)}
     done = unattended.nightly("--Storage-root", str(tmp_path / "root" / "deep"), TENSORCRAFT_EXPERIMENT="../../zz")
     assert done.returncode == 2
-    assert "EXPERIMENT: expected one of cifar10, " in done.stderr
+    assert "experiment: expected one of cifar10, " in done.stderr
     assert "Traceback" not in done.stderr
     (message,) = webhook.taken
-    assert "EXPERIMENT: expected one of" in message["reason"]
+    assert "experiment: expected one of" in message["reason"]
     written = {path for path, _ in everything_below(tmp_path) - before} - {tmp_path, unattended.metrics}
     assert written == set()
 

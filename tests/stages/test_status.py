@@ -143,4 +143,4 @@ def test_a_state_is_a_word():
 def test_a_line_of_the_log_has_five_reasons_at_most():
     reasons = tuple(f"reason {number}" for number in range(8))
     assert str(Status(State.STALE, reasons[:5])) == "stale: " + "; ".join(reasons[:5])
-    assert str(Status(State.STALE, reasons)).endswith("reason 4; and 3 more, see make status")
+    assert str(Status(State.STALE, reasons)).endswith("reason 4; and 3 more, see tensorcraft status")

@@ -140,7 +140,9 @@ def test_records_that_are_not_as_the_manifest_says_are_refused(split, tmp_path):
     short = tmp_path / "short"
     short.write_bytes(Path(split.files[0]).read_bytes()[:-1])
     cut = dataclasses.replace(split, files=(str(short), *split.files[1:]))
-    with pytest.raises(DamagedArtifactError, match=r'short: manifest lists \d+ records of 3154 bytes.*"make pipeline"'):
+    with pytest.raises(
+        DamagedArtifactError, match=r'short: manifest lists \d+ records of 3154 bytes.*"tensorcraft run"'
+    ):
         InputStream(cut, global_batch_size=32, seed=7, in_memory=True)
     for change in (1, -1):
         other = dataclasses.replace(split, num_examples=split.num_examples + change)
