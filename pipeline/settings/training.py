@@ -161,7 +161,8 @@ class TrainSettings(StageSettings, section="Train"):
     epochs: Annotated[int, integer(1, 100_000)] = 5
     """Number of passes over the train split."""
     global_batch_size: Annotated[int, integer(1, 1_000_000)] = 128
-    """Number of examples per step. The replicas share them equally."""
+    """Number of examples per step. The replicas share them equally. Each epoch drops an incomplete last batch. A
+    run with fewer than 10 steps per epoch logs a warning."""
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
     """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that
     of the training recipe, and `sqrt` by the square root of this ratio. The batch size of the recipe is 2,000 for
