@@ -119,7 +119,7 @@ def test_the_written_files_are_as_make_config_writes_them(path):
     assert path.read_text(encoding="utf-8") == reference.written(path)
 
 
-def test_config_ini_and_messages_name_only_commands_that_every_project_has():
+def test_config_file_and_messages_name_no_targets_of_make():
     written = commented((PROJECT / "config.ini").read_text(encoding="utf-8"))
     assert not re.search(r"\bmake\b|docs/|EXTRA=|FORCE=|SCHEDULER=|EXPERIMENT=", written)
     targets = {*re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)}
