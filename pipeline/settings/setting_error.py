@@ -35,7 +35,6 @@ def _sources() -> dict[str, list[str]]:
     return json.loads(os.environ.get(_SOURCES, '{"files": [], "flags": []}'))
 
 
-@message
 def settings_file(section: str, name: str = "") -> tuple[str, str | None]:
     """Find the file that sets a setting, or contains a section.
 
