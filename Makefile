@@ -124,7 +124,7 @@ experiments-table: setup ## print the results of each experiment as Markdown
 report-diff: setup ## show the differences between two runs (A=<run> B=<run>)
 	@$(BIN)/python -m tasks diff "$(A)" "$(B)" $(ARGS)
 
-predict: setup ## run a trained model on a folder (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
+predict: setup ## run a trained model on images or texts (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
 	@$(BIN)/python -m tasks predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
 
 verify-determinism: setup ## retrain the run and compare the weights bit by bit

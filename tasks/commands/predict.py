@@ -1,4 +1,4 @@
-"""The command ``predict``, which applies a trained model to a folder of images or texts."""
+"""The command ``predict``, which applies a trained model to images or texts."""
 
 import argparse
 import logging
@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 @command(
     argument("model", type=named(A_RUN), help=A_RUN),
-    argument("files", type=named("folder of images or texts"), help="folder of images or texts"),
+    argument("files", type=named("file or folder"), help="image or text, or a folder of them"),
     argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
     argument("--output", default="predictions", help="folder for the result (default: predictions)"),
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Run a trained model on a folder of images or texts."""
+    """Run a trained model on images or texts."""
     run = run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
     from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
@@ -44,7 +44,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if not (files.is_dir() or files.is_file()):
         hint = "" if files.exists() else " It does not exist."
         raise SettingsError(
-            f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}.{hint}"
+            f"{units.files.upper()}: expected a file or a folder of {units.files}, got {arguments.files!r}.{hint}"
         )
     if not (run / MODEL_NAME).is_file():
         raise SettingsError(

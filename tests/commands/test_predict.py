@@ -12,6 +12,7 @@ from report_runs import write_run
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
 from pipeline.settings.data import RecordsSettings
+from tasks.cli import dispatch
 
 
 def setup_module() -> None:
@@ -143,6 +144,14 @@ def test_a_problem_that_predicts_no_files_is_named(run, images, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_single_image_is_predicted_and_the_help_says_so(run, images, tmp_path, capsys):
+    found, (row,) = predictions(run, images / "gray.png", tmp_path / "out")
+    assert (found, row["path"], row["label"]) == ({"files": 1, "errors": 0}, "gray.png", "light")
+    with pytest.raises(SystemExit):
+        dispatch(["predict", "--help"])
+    assert "image or text, or a folder of them" in capsys.readouterr().out
+
+
 def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
     with pytest.raises(SettingsError, match="IMAGES: expected a folder of images"):
@@ -229,7 +238,7 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
     for arguments, said in (
         (["", str(images)], "fingerprint, got nothing"),
         (["nothing", str(images)], "expected a run in"),
-        ([run, "/no"], "IMAGES: expected a folder"),
+        ([run, "/no"], "IMAGES: expected a file or a folder of images, got '/no'"),
     ):
         refused = first_run.command("predict", *arguments)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
