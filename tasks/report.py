@@ -4,6 +4,7 @@ import contextlib
 import logging
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import luigi
@@ -18,9 +19,10 @@ from pipeline.registry import Registry
 from pipeline.settings.report import THRESHOLDS, ReportSettings
 from pipeline.training.heartbeat import announce_done
 from tasks import config_files
+from tasks.live_report import LiveReport
 from tasks.process import console
 from tasks.process.console import RUN_ID
-from tasks.settings import root_folder, schedule_name
+from tasks.settings import report_page, root_folder, schedule_name
 from tasks.stage import Stage, differing
 from tasks.status import Artifact, manifests_in
 from tasks.train import Train
@@ -46,6 +48,7 @@ class Report(Stage, parameters=ReportSettings):
         for number, (run, settings) in enumerate(zip(runs, differing(combinations), strict=True), 1):
             # Luigi takes them in this order.
             run.priority, run.sweep = len(runs) - number, runs
+            run.watching = partial(LiveReport, self, run)
             words = [f"{_SHORT_NAMES.get(name, name)} {value}" for name, value in settings.items()]
             run.place = ", ".join([f"run {number}/{len(runs)}", *words]) if len(runs) > 1 else ""
         return runs
@@ -117,7 +120,7 @@ class Report(Stage, parameters=ReportSettings):
         """Publish the report, then print its path, or raise the failures of the gate."""
         self.failures: list[str] = []
         super().run()
-        print(f"Report: {root_folder() / self.kind / 'report.html'}")
+        print(f"Report: {report_page()}")
         if self.failures:
             raise GateError(f"{'. '.join(self.failures)}. The report contains the details.")
 
@@ -163,7 +166,7 @@ def say_nothing_to_do(report: Report) -> None:
     if report.inputs[0].processes > 1:
         announce_done(root_folder(), settings=Train().digest())
     _logger.info("Nothing to do. Every stage is fresh.")
-    print(f"Report: {root_folder() / report.kind / 'report.html'}")
+    print(f"Report: {report_page()}")
 
 
 def dated_reports_folder() -> Path:

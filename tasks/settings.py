@@ -18,6 +18,7 @@ from luigi.configuration import get_config
 from luigi.parameter import ParameterVisibility
 from luigi.task_register import Register
 
+from pipeline.artifacts import layout
 from pipeline.errors import SettingsError, StorageError
 from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
@@ -26,7 +27,6 @@ from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySett
 from tasks import config_files
 from tasks.process import command_line, console
 
-_REPORT_NAME = "report.html"
 # Bytes of the longest name of an artifact, before it is published.
 _LONGEST_BELOW_ROOT = 250
 
@@ -161,7 +161,12 @@ def schedule_name() -> str:
     return config_files.requested_experiment() or Experiment().name
 
 
+def report_page() -> Path:
+    """The page of the newest report."""
+    return root_folder() / layout.REPORT / layout.REPORT_PAGE
+
+
 def report_path() -> str:
     """The address of the newest report, or its path if no address is set."""
     base = Notify().report_url
-    return f"{base.rstrip('/')}/{_REPORT_NAME}" if base else str(root_folder() / "report" / _REPORT_NAME)
+    return f"{base.rstrip('/')}/{layout.REPORT_PAGE}" if base else str(report_page())

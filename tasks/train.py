@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +58,8 @@ class Train(Stage, parameters=TrainSettings):
 
     #: Number and settings in a sweep (report.py). Empty for a single run.
     place = ""
+    #: Context manager around a training, which gets the folder of the run (report.py).
+    watching: Callable[[Path], contextlib.AbstractContextManager] = contextlib.nullcontext
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -216,7 +218,8 @@ class Train(Stage, parameters=TrainSettings):
             }
             in_child("pipeline.training.results:reevaluate", job)
             return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
-        record = self.train_into(folder, self.checkpoints())
+        with self.watching(folder):
+            record = self.train_into(folder, self.checkpoints())
         if record.status == "skipped":
             self.outcome = "skipped"
             self._refuse_to_replace_a_run(record)

@@ -15,6 +15,7 @@ EXPORTS = "exports"
 # Kinds that only earlier versions wrote.
 PAST_KINDS = ("repetitions", "tuning")
 REPORT = "report"
+REPORT_PAGE = "report.html"
 # Results of verify-determinism, a file per run.
 DETERMINISM = "determinism"
 # Partial downloads by fingerprint, and a marker file per artifact that waits for its upload.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 from rich import box
@@ -19,8 +20,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
+from pipeline.artifacts.layout import REPORT_PAGE
 from pipeline.report import cards, drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Group, Table, Text
+from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Group, Section, Table, Text
 from pipeline.report.diff import Difference, difference_table
 from pipeline.report.formats import sentence
 from pipeline.report.report import Report
@@ -51,7 +53,7 @@ def write_report(report: Report, folder: Path) -> None:
         OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"report.json": report.to_json(), "report.md": to_markdown(report), "report.html": to_html(report)}
+    texts = {"report.json": report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report)}
     texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
     for name, text in texts.items():
         # JSON may contain lone surrogates, which UTF-8 cannot encode. They become "?".
@@ -59,16 +61,24 @@ def write_report(report: Report, folder: Path) -> None:
 
 
 def to_html(report: Report) -> str:
-    """Render the page. Its security policy allows only its own script, by digest."""
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    return render(
-        "report.html.j2",
+    """Render the page of a report."""
+    return page(
+        list(sections(report)),
         title=title(report),
         verdict=verdict(report),
         changes=change_sentences(report),
         warnings=warnings(report),
         alarm=is_alarming(report),
-        sections=list(sections(report)),
+    )
+
+
+def page(blocks: Sequence[Section], **head: Any) -> str:
+    """Render sections below a head, see report.html.j2. The security policy allows only the page's own script."""
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    return render(
+        "report.html.j2",
+        **{"reload_seconds": 0, "changes": [], "warnings": [], "alarm": False, **head},
+        sections=blocks,
         markers=list(drawings.MARKERS.values()),
         kind=lambda block: type(block).__name__,
         draw=lambda chart: Markup(drawings.draw(chart)),

@@ -1,0 +1,76 @@
+"""Refreshes report.html while a run trains. The Report stage replaces it."""
+
+import logging
+import threading
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.artifacts.publish import publishing_in_place
+
+if TYPE_CHECKING:
+    from tasks.report import Report
+    from tasks.train import Train
+
+#: Time in seconds between two versions of the page.
+REFRESH_SECONDS = 10
+
+_logger = logging.getLogger(__name__)
+
+
+class LiveReport(threading.Thread):
+    """Context manager that shows the training of its block in report.html. A failure to write is logged once."""
+
+    def __init__(self, report: "Report", run: "Train", folder: Path) -> None:
+        """``folder`` is where the training writes its metrics."""
+        super().__init__(daemon=True)
+        self._report, self._run, self._folder = report, run, folder
+        self._started_at, self._ended, self._has_failed = datetime.now(UTC), threading.Event(), False
+        self._has_page = False
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._has_failed = error is not None
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Write the page at each refresh, and again if the training fails."""
+        try:
+            while not self._ended.wait(REFRESH_SECONDS):
+                # A training that fails before its first step does not replace the report.
+                if any(self._folder.iterdir()):
+                    self._write()
+            if self._has_failed and self._has_page:
+                self._write()
+        # The training does not depend on the page.
+        except Exception as error:
+            _logger.warning("report.html does not show this training, because writing it failed: %r", error)
+
+    def _write(self) -> None:
+        # It imports matplotlib.
+        from pipeline.report.live import Training, write_live_page
+
+        training = Training(
+            experiment=self._run.experiment_name(),
+            run=self._run.place or self._run.model,
+            epochs=self._run.epochs,
+            started_at=self._started_at,
+            refresh_seconds=0 if self._has_failed else REFRESH_SECONDS,
+        )
+        with publishing_in_place(self._report_folder) as temporary:
+            write_live_page(training, self._folder, temporary)
+        self._has_page = True
+
+    @cached_property
+    def _report_folder(self) -> Path:
+        """Folder of the report. The manifest lists no file from now on, so a kill leaves a stale report."""
+        artifact = self._report.output()
+        details = {"provisional": "report.html shows a training that was not finished"}
+        with publishing_in_place(artifact.folder) as temporary:
+            write_manifest(temporary, stage=self._report.task_family, identity=artifact.identity, details=details)
+        return artifact.folder
