@@ -1,6 +1,6 @@
 """Errors for the user, with their exit codes.
 
-The console prints such an error on one line without a traceback. Any other exception is a defect. It keeps its
+The console prints such an error without a traceback. Any other exception is a defect. It keeps its
 traceback and ends the process with exit code 1.
 """
 

@@ -35,8 +35,11 @@ GRACE_SECONDS = 20.0
 _GROUP_GRACE_SECONDS = 2.0
 _RESEND_SECONDS = 10.0
 _TENSORFLOW = "tensorflow"
-# Log lines of native libraries during import, and of Gloo during connection.
-_LOG_LINE = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
+# Log lines of native libraries during import, of Gloo during connection, and of LiteRT's converter and interpreter.
+_LOG_LINE = re.compile(
+    r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]|"
+    r"fully_quantize: |INFO: \w+ TensorFlow Lite "
+)
 _LOG_LEVELS = {
     "pipeline": logging.INFO,
     "tasks": logging.INFO,

@@ -94,7 +94,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         if setup.group.is_chief:
             save_checkpoint(setup.request.checkpoints, model, history, **identity)
         _write_row(setup, summaries, row)
-        _log_epoch(row, settings.epochs, setup.problem.units.rate)
+        _log_epoch(row, settings.epochs)
     return predictions
 
 
@@ -191,15 +191,12 @@ def _check_updates(model: keras.Model, expected: int) -> None:
         )
 
 
-def _log_epoch(row: Mapping[str, float], epochs: int, rate: str) -> None:
-    remaining = epochs - row["epoch"]
-    # The newest epoch gives the estimate, because epoch 1 compiles.
-    seconds_left = remaining * (row["train_seconds"] + row["evaluation_seconds"])
+def _log_epoch(row: Mapping[str, float], epochs: int) -> None:
+    # With the time of day, the line fits 79 columns.
     _logger.info(
-        "Epoch %d/%d: loss %.4f, accuracy %.2f%%, test loss %.4f, test accuracy %.2f%%, %.1f s, %s %s%s",
-        *(row["epoch"], epochs, row["loss"], 100 * row["accuracy"], row["test_loss"], 100 * row["test_accuracy"]),
-        *(row["train_seconds"], f"{row['examples_per_second']:,.0f}", rate),
-        f", about {seconds_left:.0f} s left" if remaining else "",
+        "Epoch %d/%d: loss %.3f, test accuracy %.2f%%, %.1f s, %s/s",
+        *(row["epoch"], epochs, row["loss"], 100 * row["test_accuracy"], row["train_seconds"]),
+        f"{row['examples_per_second']:,.0f}",
     )
 
 

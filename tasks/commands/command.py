@@ -1,18 +1,25 @@
 """Common code of the commands, which parses their flags and creates the stages from the settings."""
 
 import argparse
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.artifacts import layout
-from pipeline.errors import SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
 from tasks.process import command_line
 from tasks.settings import root_folder
-from tasks.stage import Stage, stages_up_to
+from tasks.stage import Stage, differing, stages_up_to
 
-A_RUN = "folder of a run, or the beginning of its name or fingerprint"
+if TYPE_CHECKING:
+    from pipeline.runs.record import RunRecord
+
+LATEST = "latest"
+A_RUN = f"folder of a run, the beginning of its name or fingerprint, or {LATEST}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,10 +102,46 @@ def run_folder(argument: str, run: str) -> Path:
     if Path(run).resolve() in runs:
         return Path(run).resolve()
     matches = [path for path in runs if path.name.startswith(run) or path.name.rpartition("-")[2].startswith(run)]
-    if len(matches) != 1:
-        listed = f"{'Matches' if matches else 'Runs'}: {', '.join(path.name for path in matches or runs) or 'none'}."
-        raise SettingsError(
-            f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder or the start of its name or "
-            f"fingerprint. {listed}"
+    if len(matches) == 1:
+        return matches[0]
+    finished = _finished(matches or runs)
+    if run == LATEST and finished:
+        return next(iter(finished))
+    lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
+    raise SettingsError(
+        f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder, the start of its name or fingerprint, "
+        f"or {LATEST}. {lines}"
+    )
+
+
+def _finished(folders: Sequence[Path]) -> dict[Path, "RunRecord"]:
+    """The records of the finished runs among these, newest first. Damaged runs are left out."""
+    # This imports pydantic.
+    from pipeline.runs.record import FINISHED, read_record
+
+    records = {}
+    for folder in folders:
+        with contextlib.suppress(DamagedArtifactError):
+            records[folder] = read_record(folder)
+    finished = [(folder, record) for folder, record in records.items() if record.status == FINISHED]
+    return dict(sorted(finished, key=lambda item: datetime.fromisoformat(item[1].finished_at), reverse=True))
+
+
+def _described(records: Mapping[Path, "RunRecord"]) -> list[str]:
+    """A line per run with its name, date, experiment, test accuracy and the settings that differ."""
+    from pipeline.report.formats import percent
+    from pipeline.runs.record import names
+
+    settings = [{name: getattr(record, name) for name in names("setting")} for record in records.values()]
+    rows = [
+        (
+            folder.name,
+            f"{datetime.fromisoformat(record.finished_at):%Y-%m-%d %H:%M} UTC",
+            record.experiment,
+            percent(record.test_accuracy, 2),
+            ", ".join(f"{name} {value}" for name, value in values.items()),
         )
-    return matches[0]
+        for (folder, record), values in zip(records.items(), differing(settings), strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

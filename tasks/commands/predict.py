@@ -1,7 +1,9 @@
 """The command ``predict``, which applies a trained model to images or texts."""
 
 import argparse
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.artifacts import layout
@@ -33,8 +35,25 @@ _logger = logging.getLogger(__name__)
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
-    run = run_folder("MODEL", arguments.model)
-    files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
+    output = Path(arguments.output).expanduser()
+    with _naming_earlier_predictions(output / "predictions.csv"):
+        return _predict(arguments, output)
+
+
+@contextlib.contextmanager
+def _naming_earlier_predictions(csv: Path) -> Iterator[None]:
+    """Log that a failed command left an earlier file unchanged."""
+    modified = csv.exists() and csv.stat().st_mtime_ns
+    try:
+        yield
+    except BaseException:
+        if modified and csv.stat().st_mtime_ns == modified:
+            _logger.warning("%s is the result of an earlier command. This command did not change it.", csv)
+        raise
+
+
+def _predict(arguments: argparse.Namespace, output: Path) -> int:
+    run, files = run_folder("MODEL", arguments.model), Path(arguments.files).expanduser()
     from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
@@ -77,7 +96,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             f"{units.files.upper()}: expected {units.files}, got {found['files']:,} unusable files in "
             f"{arguments.files}. The reasons are in {output / 'predictions.csv'}."
         )
-    used = f"{found['files'] - found['errors']:,} of {found['files']:,} {units.files}"
+    used = f"{found['files'] - found['errors']:,} of {found['files']:,} {units.files} from {files} with {run.name}"
     if views != NONE:
         used += f", with the mean of {len(VIEWS[views])} views ({views}),"
     print(f"Predicted {used} to {output / 'predictions.parquet'} and {output / 'predictions.csv'}.")

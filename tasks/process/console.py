@@ -100,6 +100,8 @@ def leaving_on_errors() -> Iterator[None]:
 
 
 def _report_uncaught(kind: type[BaseException], error: BaseException, traceback: object) -> None:
+    if handler := _handler():
+        handler.end_progress()
     if issubclass(kind, KeyboardInterrupt):
         if _writes_json():
             _logger.warning(interrupt.MESSAGE)

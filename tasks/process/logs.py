@@ -106,7 +106,7 @@ class LogHandler(logging.StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record above the progress line. An error ends the line."""
         if record.levelno >= logging.ERROR:
-            self._end()
+            self.end_progress()
         if self._progress is None:
             super().emit(record)
         else:
@@ -130,9 +130,10 @@ class LogHandler(logging.StreamHandler):
         rate = f"{speed:,.0f} {unit}/s" if speed else ""
         self._progress.update(task.id, description=self._prefix + what, completed=done, total=total, rate=rate)
         if done >= total:
-            self._end()
+            self.end_progress()
 
-    def _end(self) -> None:
+    def end_progress(self) -> None:
+        """Clear the progress line."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

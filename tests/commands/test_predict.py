@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import write_run
+from luigi_process import Luigi
+from report_runs import SKIPPED, write_run
 
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
@@ -187,6 +188,33 @@ def test_leftovers_of_a_killed_process_are_removed_and_two_at_once_are_refused(r
     assert not parts.exists()
 
 
+def test_runs_are_listed_with_their_differences_and_the_newest_is_latest(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path / "root", tiny_tfds)
+    write_run(luigi.root / "runs" / "cnn-aa11", seed=0, epochs=2, test_accuracy=0.738)
+    write_run(luigi.root / "runs" / "cnn-bb22", seed=0, epochs=12, finished_at="2026-03-02T09:30:00+00:00")
+    write_run(luigi.root / "runs" / "cnn-cc33", **SKIPPED, finished_at="2026-03-03T09:30:00+00:00")
+    (tmp_path / "out").mkdir()
+    earlier = tmp_path / "out" / "predictions.csv"
+    earlier.write_text("earlier")
+
+    def refused(run):
+        done = luigi.command("predict", run, str(tmp_path), "--output", str(tmp_path / "out"))
+        assert done.returncode == 2
+        assert f"{earlier} is the result of an earlier command. This command did not change it." in done.stderr
+        assert earlier.read_text() == "earlier"
+        return done.stderr
+
+    # The newest run first.
+    assert refused("cnn").rstrip().endswith(
+        "got 'cnn'. Pass its folder, the start of its name or fingerprint, or latest. Matches:\n"
+        "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
+        "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  73.80%  epochs 2"
+    )
+    assert "got 'none'" in (listed := refused("none"))
+    assert "Runs:\n  cnn-bb22" in listed
+    assert f"got {luigi.root / 'runs' / 'cnn-bb22'} with the status" in refused("latest")
+
+
 @pytest.mark.slow
 def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run, tmp_path, rng):
     luigi = first_run.copy(tmp_path / "own")
@@ -206,7 +234,8 @@ def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run,
     _, said, once = predicted(test_time_augmentation="none")
     assert "seen" not in said
     _, said, twice = predicted(test_time_augmentation="flip")
-    assert "Predicted 1 of 1 images, with the mean of 2 views (flip), to " in said
+    images = tmp_path / "images"
+    assert f"Predicted 1 of 1 images from {images} with {record.parent.name}, with the mean of 2 views" in said
     assert once != twice
     assert predicted("--test-time-augmentation", "none")[2] == once
     code, said, _ = predicted("--test-time-augmentation", "flip", problem="next_token")
@@ -218,7 +247,7 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
     run = next(first_run.root.glob("runs/*")).name
     done = first_run.command("predict", run, str(images), "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert "152 images" in done.stdout
+    assert f"Predicted 151 of 152 images from {images} with {run} to " in done.stdout
     assert "1 of 152 images have no prediction" in done.stderr
     assert "seen" not in done.stdout
     plain = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
@@ -236,7 +265,7 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
         "truck",
     }
     for arguments, said in (
-        (["", str(images)], "fingerprint, got nothing"),
+        (["", str(images)], "or latest, got nothing"),
         (["nothing", str(images)], "expected a run in"),
         ([run, "/no"], "IMAGES: expected a file or a folder of images, got '/no'"),
     ):

@@ -39,8 +39,8 @@ def test_an_error_in_words_does_not_show_the_names_of_a_graph():
     assert str(DamagedArtifactError(f"records: {said}")) == "records: corrupted record at 0"
 
 
-def at_a_terminal(luigi, *args) -> str:
-    """Everything that the pipeline writes to stderr where that is a terminal."""
+def at_a_terminal(command, environment, start=subprocess.Popen) -> tuple[int, str]:
+    """The exit code of a command, and everything that it writes to stderr where that is a terminal."""
     ours, theirs = pty.openpty()
     chunks = []
 
@@ -54,27 +54,41 @@ def at_a_terminal(luigi, *args) -> str:
 
     reader = threading.Thread(target=read)
     reader.start()
-    command = [sys.executable, "-m", "tasks", "Report", *args]
-    environment = luigi.environment({"TERM": "xterm-256color", "COLUMNS": "120"})
-    done = warm.WarmPopen(command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, stderr=theirs)
+    environment = environment | {"TERM": "xterm-256color", "COLUMNS": "120"}
+    done = start(command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, stderr=theirs)
     done.communicate(timeout=300)
     os.close(theirs)
     reader.join()
     os.close(ours)
-    text = b"".join(chunks).decode(errors="replace")
-    assert done.returncode == 0, text
-    return text
+    return done.returncode, b"".join(chunks).decode(errors="replace")
 
 
 @pytest.mark.slow
 def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
     # Batches small enough that one epoch takes several executions.
-    text = at_a_terminal(first_run.copy(tmp_path), *FAST, *TINY, "--Train-global-batch-size", "2")
+    command = [sys.executable, "-m", "tasks", "Report", *FAST, *TINY, "--Train-global-batch-size", "2"]
+    code, text = at_a_terminal(command, first_run.copy(tmp_path).environment({}), warm.WarmPopen)
+    assert code == 0, text
     assert "images/s" in text
     assert "\x1b[?25l" in text, "the cursor is hidden while the line lives"
     assert text.rstrip().endswith("s"), "the last line is the log's"
     assert "Epoch 1/1: " in text
     assert ", test accuracy " in text
+
+
+def test_an_interrupt_clears_the_live_line():
+    code = (
+        "from tasks.process import console; from pipeline import progress; console.configure(); "
+        "console.log_as('text'); progress.report('Epoch 1/2', 1, 2); raise KeyboardInterrupt"
+    )
+    code, text = at_a_terminal([sys.executable, "-c", code], dict(os.environ))
+    assert code == -signal.SIGINT
+    shown, _, after = text.partition("Interrupted. Finished stages are kept.")
+    assert "Epoch 1/2" in shown
+    # The line is erased before the message, and the cursor is visible again.
+    assert "\x1b[2K" in shown.rpartition("Epoch 1/2")[2]
+    assert "\x1b[?25h" in shown
+    assert "Epoch" not in after
 
 
 def test_json_lines_of_an_error_hold_its_kind_exit_code_and_stage(first_run, tmp_path):

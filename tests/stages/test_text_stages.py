@@ -53,7 +53,7 @@ def test_a_text_is_trained_on_and_reported(text):
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
     predicted = text.command("predict", name, str(source), "--output", str(output))
     assert predicted.returncode == 0, predicted.stderr
-    assert predicted.stdout.startswith("Predicted 1 of 1 texts to ")
+    assert predicted.stdout.startswith("Predicted 1 of 1 texts from ")
     assert (output / "predictions.csv").read_text().startswith('"path","predicted","nats"')
 
     damaged = text.root.parent / "damaged.txt"

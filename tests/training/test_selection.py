@@ -15,13 +15,28 @@ from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_m
 
 
 def setup_module() -> None:
-    global InputStream, Split, best_epoch, has_lost_patience, keras, load_file, named_weights
+    global InputStream, Split, _log_epoch, best_epoch, has_lost_patience, keras, load_file, named_weights
     import keras
     from safetensors.numpy import load_file
 
     from pipeline.streams.tf_data import InputStream, Split
-    from pipeline.training.loop import best_epoch, has_lost_patience
+    from pipeline.training.loop import _log_epoch, best_epoch, has_lost_patience
     from pipeline.training.model import named_weights
+
+
+@pytest.mark.parametrize(
+    ("epoch", "loss", "accuracy", "seconds", "rate", "line"),
+    [
+        (2, 0.8501, 0.746, 28.24, 100.2, "Epoch 2/1000: loss 0.850, test accuracy 74.60%, 28.2 s, 100/s"),
+        (1000, 9.8765, 1.0, 999.94, 987_654.3, "Epoch 1000/1000: loss 9.877, test accuracy 100.00%, 999.9 s, 987,654/s"),
+    ],
+)
+def test_the_line_of_an_epoch_fits_a_terminal(epoch, loss, accuracy, seconds, rate, line, caplog):
+    row = {"epoch": epoch, "loss": loss, "test_accuracy": accuracy, "train_seconds": seconds}
+    with caplog.at_level("INFO"):
+        _log_epoch(row | {"examples_per_second": rate}, 1000)
+    assert caplog.messages == [line]
+    assert len(f"12:00:00 {line}") <= 79
 
 
 def rows(*values, figure="accuracy"):
