@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 import pytest
-from PIL import Image
 from luigi_process import Luigi
+from PIL import Image
 from report_runs import SKIPPED, write_run
 
 from pipeline.errors import BusyError, SettingsError
@@ -205,10 +205,14 @@ def test_runs_are_listed_with_their_differences_and_the_newest_is_latest(tmp_pat
         return done.stderr
 
     # The newest run first.
-    assert refused("cnn").rstrip().endswith(
-        "got 'cnn'. Pass its folder, the start of its name or fingerprint, or latest. Matches:\n"
-        "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
-        "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  73.80%  epochs 2"
+    assert (
+        refused("cnn")
+        .rstrip()
+        .endswith(
+            "got 'cnn'. Pass its folder, the start of its name or fingerprint, or latest. Matches:\n"
+            "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
+            "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  73.80%  epochs 2"
+        )
     )
     assert "got 'none'" in (listed := refused("none"))
     assert "Runs:\n  cnn-bb22" in listed

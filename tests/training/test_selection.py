@@ -28,7 +28,7 @@ def setup_module() -> None:
     ("epoch", "loss", "accuracy", "seconds", "rate", "line"),
     [
         (2, 0.8501, 0.746, 28.24, 100.2, "Epoch 2/1000: loss 0.850, test accuracy 74.60%, 28.2 s, 100/s"),
-        (1000, 9.8765, 1.0, 999.94, 987_654.3, "Epoch 1000/1000: loss 9.877, test accuracy 100.00%, 999.9 s, 987,654/s"),
+        (1000, 9.8765, 1, 999.94, 987_654, "Epoch 1000/1000: loss 9.877, test accuracy 100.00%, 999.9 s, 987,654/s"),
     ],
 )
 def test_the_line_of_an_epoch_fits_a_terminal(epoch, loss, accuracy, seconds, rate, line, caplog):
