@@ -160,7 +160,7 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
         _logger.warning(
             "An epoch has only %s of %s examples. With so few steps, a model learns little. Pass a smaller "
             "--Train-global-batch-size, such as %d.",
-            *(plural(steps, "step"), f"{size:,}", max(1, train.num_examples // 50 // replicas) * replicas),
+            *(plural(steps, "step"), f"{size:,}", max(1, train.num_examples // _FEW_STEPS // replicas) * replicas),
         )
     in_memory = settings.cache == "memory"
     if settings.cache == "auto":

@@ -57,7 +57,7 @@ def test_few_steps_per_epoch_log_a_warning(small_records, tmp_path, caplog, size
     run(small_records, tmp_path / "a", epochs=1, global_batch_size=size, model="tests.tiny_model:build")
     expected = (
         "An epoch has only 9 steps of 41 examples. With so few steps, a model learns little. Pass a smaller "
-        "--Train-global-batch-size, such as 8."
+        "--Train-global-batch-size, such as 40."
     )
     assert [record.getMessage() for record in caplog.records if "An epoch" in record.getMessage()] == [
         expected
