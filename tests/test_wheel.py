@@ -190,10 +190,16 @@ def test_settings_files_of_the_working_directory_override_those_of_the_wheel(ins
 
     assert settings() == ["baseline_cnn", "5", str(tmp_path / "data")]
     assert settings(TENSORCRAFT_EXPERIMENT="flowers")[:2] == ["airbench_convnet_small", "24"]
+    # The copy in the wheel has the value, but a user has no reason to change it.
+    refused = installed("tensorcraft", "status", "--Train-replicas", "3", cwd=tmp_path)
+    assert refused.stderr.endswith("got 128. Change it in config.ini or pass --Train-global-batch-size.\n")
     (tmp_path / "config.ini").write_text("[Train]\nepochs = 7\n[Storage]\nroot = elsewhere\n")
     assert settings() == ["baseline_cnn", "7", str(tmp_path / "elsewhere")]
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "flowers.ini").write_text("# Mine\n[Train]\nmodel = mnist_cnn\n")
+    (tmp_path / "experiments" / "mine.ini").write_text("# Mine too\n[Train]\nepochs = 0\n")
+    refused = installed("tensorcraft", "status", "--experiment", "mine", cwd=tmp_path)
+    assert refused.stderr.endswith("got 0. Change it in experiments/mine.ini or pass --Train-epochs.\n")
     (tmp_path / "experiments" / "mine.ini").write_text("# Mine too\n")
     assert settings(TENSORCRAFT_EXPERIMENT="flowers")[:2] == ["mnist_cnn", "7"]
     lines = installed.ok("tensorcraft", "experiments", cwd=tmp_path).splitlines()
