@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local train-worker nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local train-worker nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -120,6 +120,9 @@ experiments: setup ## list the experiments, for EXPERIMENT=..., and whether thei
 
 experiments-table: setup ## print the results of each experiment as Markdown
 	@$(BIN)/python -m tasks experiments-table $(ARGS)
+
+report: setup ## print the path of the newest report, open it (ARGS="--open") or serve it (ARGS="--serve")
+	@$(BIN)/python -m tasks report $(ARGS)
 
 report-diff: setup ## show the differences between two runs (A=<run> B=<run>)
 	@$(BIN)/python -m tasks diff "$(A)" "$(B)" $(ARGS)

@@ -11,6 +11,7 @@ COMMANDS = Registry(
         "init": "tasks.commands.init:init",
         "run": "tasks.commands.run:run",
         "status": "tasks.commands.artifacts:status",
+        "report": "tasks.commands.report:report",
         "doctor": "tasks.commands.doctor:doctor",
         "verify": "tasks.commands.verify:verify",
         "predict": "tasks.commands.predict:predict",

@@ -8,7 +8,7 @@ export TENSORCRAFT_EXPERIMENT := $(EXPERIMENT)
 # Train rebuilds this stage and the stages after it. 1 rebuilds every stage.
 FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
 
-COMMANDS = status doctor verify push pull experiments experiments-table verify-determinism export tensorboard
+COMMANDS = status report doctor verify push pull experiments experiments-table verify-determinism export tensorboard
 .PHONY: pipeline nightly clean-stale report-diff predict $(COMMANDS)
 
 pipeline:

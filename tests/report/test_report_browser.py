@@ -5,16 +5,24 @@ failed); on Debian and Ubuntu: apt-get install chromium chromium-driver.
 """
 
 import base64
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from datetime import UTC, datetime
+from functools import partial
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from luigi_process import PROJECT
 from report_runs import RUN, render, run_of, write_evaluation, write_run
+
+from pipeline.report.live import Training, write_live_page
+from tasks.commands.report import Handler
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -25,10 +33,11 @@ from axe_core_python.selenium import Axe  # noqa: E402
 
 
 def setup_module() -> None:
-    global By, Keys, webdriver
+    global By, Keys, WebDriverWait, webdriver
     from selenium import webdriver
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 
 
 SCREENSHOTS = PROJECT / "build" / "screenshots"
@@ -45,7 +54,7 @@ FLAGS = (
     "--disable-sync",
     "--force-color-profile=srgb",
     # What it asked for would fail, and be logged.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 WIDE, NARROW = (1280, 900), (390, 844)
 
@@ -417,3 +426,37 @@ def test_without_a_browser_these_tests_are_skipped_and_say_why():
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert "no chromium with chromedriver is installed" in done.stdout
+
+
+def test_a_served_page_reloads_when_it_changes(cleared, small_page, tmp_path):
+    served = tmp_path / "report" / "report.html"
+    served.parent.mkdir()
+    shutil.copyfile(small_page, served)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cleared.get(f"http://127.0.0.1:{server.server_port}/")
+        title = cleared.title
+        assert cleared.current_url.endswith("/report/report.html")
+        (tmp_path / "new").write_text(small_page.read_text().replace(f"<title>{title}</title>", "<title>new</title>"))
+        os.replace(tmp_path / "new", served)
+        WebDriverWait(cleared, 20).until(lambda browser: browser.title == "new")
+        # The policy of the page blocked nothing.
+        assert [entry for entry in cleared.get_log("browser") if "favicon" not in entry["message"]] == []
+        server.shutdown()
+
+
+def test_the_page_of_a_running_training_is_accessible_and_reloads_itself(cleared, tmp_path):
+    write_run(tmp_path / "run")
+    facts = {"experiment": HOSTILE, "run": "run 3/24, batch 512", "epochs": 5, "refresh_seconds": 1}
+    live_page = tmp_path / "report.html"
+    write_live_page(Training(started_at=datetime(2026, 3, 1, tzinfo=UTC), **facts), tmp_path / "run", tmp_path)
+    for width, scheme in itertools.product((390, 1280, 1920), ("light", "dark")):
+        cleared.set_window_size(width, 900)
+        prefer(cleared, scheme)
+        cleared.get(live_page.as_uri())
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        cleared.save_screenshot(str(SCREENSHOTS / f"live-{width}-{scheme}.png"))
+    # The page of a training that runs has to reload itself, also without JavaScript.
+    assert [violation["id"] for violation in Axe().run(cleared)["violations"]] == ["meta-refresh"]
+    live_page.write_text("<title>finished</title>")
+    WebDriverWait(cleared, 20).until(lambda browser: browser.title == "finished")
