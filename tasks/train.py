@@ -21,22 +21,25 @@ from pipeline.errors import DamagedArtifactError, HardwareMismatchError, Pipelin
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
-from pipeline.optional_packages import install_command
+from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.problems import PROBLEMS, problem_class
-from pipeline.settings.schema import own_modules
+from pipeline.settings.experiments import settings_in
+from pipeline.settings.schema import Mark, own_modules, settings_of
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
 from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup, process_group
+from tasks import config_files
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
-from tasks.settings import root_folder
+from tasks.settings import Experiment, root_folder
 from tasks.stage import Stage, stages_up_to
 from tasks.status import Artifact
 
 if TYPE_CHECKING:
+    from pipeline.runs.origin import Origin
     from pipeline.runs.record import RunRecord
 
 # In the manifest of a run.
@@ -252,9 +255,27 @@ class Train(Stage, parameters=TrainSettings):
             started=time.perf_counter(),
             initial=self.initial,
             experiment=self.experiment_name(),
+            origin=self._origin(),
             group=self.group,
         )
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().heartbeat)
+
+    def _origin(self) -> "Origin":
+        """Settings and code of the run, for its record."""
+        from pipeline.runs.origin import Origin, git_state
+
+        in_file, settings = settings_in(config_files.existing("config.ini")), {}
+        for owner in (Experiment(), *stages_up_to(self)):
+            for setting in settings_of(owner.parameters):
+                value, section = owner.param_kwargs[setting.name], in_file.get(setting.section, {})
+                text = section.get(setting.name, setting.written(setting.default)).replace("%%", "%")
+                # config.ini may set another value than the default.
+                is_usual = value == setting.default == setting.spelled(setting.parse(text))
+                if not is_usual and Mark.SECRET not in setting.marks:
+                    settings.setdefault(setting.section, {})[setting.name] = setting.written(value)
+        commit, is_dirty = git_state(config_files.project_folder())
+        version = installed_version(DISTRIBUTION)
+        return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=version)
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
         """Keep a fallback run with its numbers. Its device was there when still_true looked for it, and is not now."""

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.hardware.backend import computation_flags
+from pipeline.runs.origin import Origin
 from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, read_text, renamed
 
 RECORD_NAME = "run.json"
 
 #: Version 1 lacks this field. Version 2 excludes NaN. Version 12 renamed fields. The other versions added fields.
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -205,6 +206,7 @@ class RunRecord(Untrusted):
     mismatch: Annotated[Mismatch | None, About("evidence", repeated=True)] = None
     receipt: Annotated[Object | None, About("evidence", repeated=True)] = None
     segments: Annotated[tuple[Segment, ...], Field(strict=False), About("evidence", repeated=True)] = ()
+    origin: Annotated[Origin | None, About("evidence", repeated=True)] = None
 
     beginning: Annotated[Beginning | None, About("evidence", repeated=True)] = None
 
@@ -225,6 +227,10 @@ class RunRecord(Untrusted):
     kept_epoch: Annotated[Count | None, About("measured", repeated=True)] = None
     ended: Annotated[Literal["epochs", "patience"] | None, About("measured", repeated=True)] = None
     epochs_restored: Annotated[Count, About("measured", repeated=True)] = 0
+    num_parameters: Annotated[Count | None, About("measured", repeated=True)] = None
+    num_trainable_parameters: Annotated[Count | None, About("measured", repeated=True)] = None
+    # Size of model.keras.
+    model_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
     reference_flops_per_second: Annotated[Number, About("measured", repeated=True)] = None
     peak_host_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
     peak_device_bytes: Annotated[Count | None, About("measured", repeated=True)] = None

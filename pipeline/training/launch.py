@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
 from pipeline.runs.initial_weights import InitialWeights
+from pipeline.runs.origin import Origin
 from pipeline.runs.record import RunRecord
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 from pipeline.stage_process import in_child, of_class, to_json
@@ -37,6 +38,7 @@ class TrainRequest:
         checkpoints: Folder of the run's checkpoints. The run resumes from the newest of them.
         started: Value of ``time.perf_counter`` at the start of the stage. All processes of a machine share this clock.
         experiment: Name of the experiment, by default that of the dataset.
+        origin: Command and code of the run, for its record.
         seeded_weights: File of the seeded weights, if another backend generated them.
     """
 
@@ -48,6 +50,7 @@ class TrainRequest:
     started: float | None = None
     initial: InitialWeights | None = None
     experiment: str = ""
+    origin: Origin | None = None
     seeded_weights: Path | None = None
     group: ProcessGroup = field(default_factory=ProcessGroup)
 

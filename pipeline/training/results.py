@@ -1,6 +1,7 @@
 """Results of a training: fields of the record, files of the model, and test-time augmentation."""
 
 import logging
+import math
 import shutil
 import socket
 from collections.abc import Mapping
@@ -56,6 +57,7 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "test_examples": splits["test"]["num_examples"] * task.predictions_per_example,
         **recorded_settings(request.settings),
         "experiment": request.experiment or request.requested_dataset,
+        "origin": request.origin,
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
 
@@ -103,6 +105,9 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
         "examples_per_second": round(rate, 1),
         **{name: value for name, value in rows[epoch - 1].items() if name.startswith(EVALUATED_SPLITS)},
         "kept_epoch": epoch,
+        "num_parameters": setup.model.count_params(),
+        "num_trainable_parameters": sum(math.prod(weight.shape) for weight in setup.model.trainable_weights),
+        "model_bytes": (setup.folder / MODEL_NAME).stat().st_size,
         "epochs_restored": history.restored,
         "peak_host_bytes": peak_host_bytes(),
         "peak_device_bytes": placement.runtime.peak_device_bytes(placement.effective_device),

@@ -35,6 +35,22 @@ def test_a_run_leaves_records_a_run_and_a_report(luigi):
     assert not list(luigi.root.glob("*/.*")), "unfinished work was left behind"
 
 
+def test_a_run_records_its_origin_and_the_size_of_its_model(luigi):
+    from pipeline.runs.load_model import load_trained
+
+    (run,) = luigi.artifacts("runs")
+    folder = luigi.root / "runs" / run
+    trained = load_trained(folder)
+    model, record = trained.model, trained.record
+    assert record.model_bytes == (folder / "model.keras").stat().st_size
+    assert record.num_parameters == model.count_params()
+    assert record.num_trainable_parameters == sum(weight.numpy().size for weight in model.trainable_weights)
+    assert record.origin.version
+    assert record.origin.command().startswith("tensorcraft run --")
+    identity = json.loads((folder / "manifest.json").read_text())["identity"]
+    assert not {"commit", "origin", "version"} & {*identity, *identity["settings"]}
+
+
 def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
     (run,) = luigi.artifacts("runs")
     folder = luigi.root / "runs" / run
