@@ -14,17 +14,17 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 # ends with another code fails at once.
 WORTH_A_RETRY = {
     3,  # the dataset is unavailable
-    5,  # another is making the same
+    5,  # another process builds the same artifact
     6,  # the disk of this worker
     7,  # the device of this worker
     11,  # the remote
     130,  # interrupted
-    137,  # killed, as for its memory, or because the worker was taken away
+    137,  # killed, for example because memory was exhausted or the worker was removed
     143,
 }
 
-# The project lies at the same path on each worker. Where nothing is said the storage root is in the folder that Airflow
-# makes for a task and removes after it: each task begins with an empty one.
+# The project has the same path on each worker. By default the storage root is in the folder that Airflow creates for a task
+# and removes afterwards, so each task starts with an empty root.
 COMMAND = """
 root=${{TENSORCRAFT_ROOT:-$PWD/data}}
 cd "${{TENSORCRAFT:-/opt/tensorcraft}}" &&
@@ -34,13 +34,13 @@ cd "${{TENSORCRAFT:-/opt/tensorcraft}}" &&
 
 
 class Stage(BashOperator):
-    """A stage by its name; a failure that another try would only repeat ends the task."""
+    """Run a stage by its name. A failure that a retry would repeat ends the task."""
 
     def __init__(self, *, stage: str, **how) -> None:
         super().__init__(
             task_id=stage.lower(),
             bash_command=COMMAND.format(stage=stage),
-            # Parameters reach the command as variables: nobody who may start a run can add to the command.
+            # Parameters reach the command as variables, so that nobody can add to the command.
             env={
                 "TENSORCRAFT_EXPERIMENT": "{{ params.experiment }}",
                 "REMOTE": "{{ params.remote }}",
@@ -53,12 +53,12 @@ class Stage(BashOperator):
         )
 
     def execute(self, context):
-        """Run the command; what would be skipped is a failure without another try."""
+        """Run the command. A skip becomes a failure without a retry."""
         try:
             return super().execute(context)
         except AirflowSkipException as ended:
             said = str(ended).removesuffix(" Skipping.")
-            raise AirflowFailException(f"{said} Another try would not help: docs/reference/exit-codes.md") from ended
+            raise AirflowFailException(f"{said} A retry would fail too, see docs/reference/exit-codes.md.") from ended
 
 
 with DAG(
@@ -66,7 +66,7 @@ with DAG(
     schedule=CronTriggerTimetable("30 2 * * *", timezone="UTC"),
     start_date=datetime(2026, 11, 1, tzinfo=UTC),
     catchup=False,
-    # Two runs at once would do the same work twice.
+    # Two concurrent runs would do the same work twice.
     max_active_runs=1,
     default_args={
         "retries": 5,
@@ -77,13 +77,13 @@ with DAG(
     params={
         "experiment": Param("cifar10", type="string", pattern="^[A-Za-z0-9_-]+$"),
         "remote": Param("s3://our-bucket/tensorcraft", type="string", pattern="^(s3|gs|az)://"),
-        # Named: "auto" may be JAX on a worker with a GPU and TensorFlow on one without, which would train another run.
+        # "auto" selects JAX on some workers with a GPU and TensorFlow on others, which would train another run.
         "backend": Param("tensorflow", enum=["tensorflow", "jax"]),
     },
 ):
     records = Stage(stage="Records")
-    # queue="gpu" sends it to the workers of that queue.
+    # Pass queue="gpu" to use the workers of that queue.
     train = Stage(stage="Train")
-    # Reports and their history are on no remote: theirs is a root that stays.
+    # Reports and their history are on no remote, so their root must persist.
     report = Stage(stage="Report", env={"TENSORCRAFT_ROOT": "/var/lib/tensorcraft"})
     records >> train >> report

@@ -154,8 +154,8 @@ def test_json_lines_carry_run_and_stage_and_do_not_say_that_a_skipped_run_is_don
     (run_id,) = {line["run_id"] for line in lines}
     assert json.loads((luigi.root / "report" / "manifest.json").read_text())["run_id"] == run_id
     assert all(line["time"].endswith("+00:00") for line in lines)
-    (skip,) = [line["message"] for line in lines if line["level"] != "info"]
-    assert skip.startswith("Training skipped. ")
+    skips = [line["level"] for line in lines if line["message"].startswith("Training skipped. ")]
+    assert skips == ["warning"]
     of_tpu = [line["message"] for line in lines if line.get("run") == "run 2/2, device tpu"]
     (ended,) = [message for message in of_tpu if "Train: " in message and "building" not in message]
     assert ended == "Train: skipped"
