@@ -23,8 +23,8 @@ WORTH_A_RETRY = {
     143,
 }
 
-# The project has the same path on each worker. By default the storage root is in the folder that Airflow creates for a task
-# and removes afterwards, so each task starts with an empty root.
+# The project has the same path on each worker. By default the storage root is in the folder that Airflow creates for a
+# task and removes afterwards, so each task starts with an empty root.
 COMMAND = """
 root=${{TENSORCRAFT_ROOT:-$PWD/data}}
 cd "${{TENSORCRAFT:-/opt/tensorcraft}}" &&
