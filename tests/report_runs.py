@@ -186,5 +186,10 @@ def render(folders, out, current=(RUN["fingerprint"],), *, drawn=False, **how):
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}
 
 
-def _empty_drawing(chart) -> str:
-    return f'<div class="panels" role="img" aria-label="{html.escape(chart.alternative())}"><svg></svg></div>'
+def _empty_drawing(chart):
+    from markupsafe import Markup
+
+    from pipeline.report.drawings import Drawing
+
+    label = html.escape(chart.alternative())
+    return Drawing(Markup(f'<div class="panels" role="img" aria-label="{label}"><svg></svg></div>'), has_labels=False)

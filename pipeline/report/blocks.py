@@ -17,8 +17,7 @@ _MAX_ALTERNATIVE_ROWS = 16
 class Cell:
     """A cell of a table, with its text, smaller ``notes`` below it, and a ``tag`` and ``alarms`` as labels.
 
-    ``needs_care`` colors it. ``share`` is the depth of its background from 0 to 1. ``series`` lists the indices of a
-    run's curves. Empty notes are omitted.
+    ``needs_care`` colors it. ``share`` is the depth of its background from 0 to 1. Empty notes are omitted.
     """
 
     text: str
@@ -28,7 +27,6 @@ class Cell:
     needs_care: bool = False
     share: float | None = None
     is_right: bool = False
-    series: Sequence[int] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -118,8 +116,8 @@ class Facts:
 class Chart:
     """A drawing with its data as text. ``plot`` draws into the axes of the ``panels``. ``shares`` make a bar instead.
 
-    ``legend`` contains a name and a note per line. With ``num_drawn``, the reader selects lines and starts with so
-    many. ``data`` defaults to the legend. ``has_table`` means that a table next to it has the same data.
+    ``legend`` contains a name and a note per line, for lines without labels. ``data`` defaults to the legend.
+    ``has_table`` means that a table has the same data. Panels that are ``is_small`` stand side by side.
     """
 
     caption: str
@@ -129,8 +127,8 @@ class Chart:
     legend: Sequence[tuple[str, str]] = ()
     panels: int = 2
     shares: Sequence[float] = ()
-    num_drawn: int = 0
     has_table: bool = False
+    is_small: bool = False
 
     def rows(self) -> list[str]:
         """Return the data, a line per row."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.blocks import Group, Table, numbers, words
 from pipeline.report.data.reading import read_run
-from pipeline.report.data.scenarios import facts
+from pipeline.report.data.scenarios import differing, facts
 from pipeline.report.formats import MISSING, device_verified, plain, signed, yes_no
 from pipeline.runs.record import names
 
@@ -34,8 +34,7 @@ def compare_runs(first_folder: Path, second_folder: Path) -> list[Difference]:
     first, second = (dict(_leaves(sections)) for sections in pair)
     differences = [
         Difference(path[0], ".".join(path[1:]), first.get(path), second.get(path))
-        for path in dict.fromkeys((*first, *second))
-        if first.get(path) != second.get(path)
+        for path in differing((first, second))
     ]
     # A run without a manifest has no section for code.
     order = list(pair[0])

@@ -2,27 +2,30 @@
 
 The ``Figure`` class without pyplot changes no global state. Text and colors stay those of the page, so charts follow
 its font and its light or dark scheme. The same data give the same bytes. Runs contribute only labels, as plain text.
+
+A labeled line shows the label and the values of its points on hover. Lines with the gid LABELED show their labels at
+their ends if all of them fit. Otherwise the page shows the legend of the chart.
 """
 
 import html
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib.style
+from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from pipeline.problems.units import common_units
 from pipeline.report.blocks import Chart
 from pipeline.report.data.history import Trend
 from pipeline.report.data.reading import Run
-from pipeline.report.data.scenarios import BatchLine
 from pipeline.report.formats import spread
 from pipeline.report.templating import TEMPLATES
 
@@ -30,21 +33,32 @@ if TYPE_CHECKING:
     from pipeline.report.sections.images import Bin
 
 # Marker in matplotlib → sign in the page's legend. Shapes distinguish lines without color.
-MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
+MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚", "X": "✖", "*": "★"}
 MAX_LINES = len(MARKERS)
 
 # matplotlib has no CSS variables. It draws in placeholder colors, which the page's colors replace.
 COLORS = [f"#0a0b{index:02x}" for index in range(1, MAX_LINES + 1)]
-SERIES_COLOR = "#0a0bff"
-_PAGE_COLORS = {"#010203": "currentColor", SERIES_COLOR: "var(--series)"} | {
+_PAGE_COLORS = {"#010203": "currentColor"} | {
     color: f"var(--run-{index})" for index, color in enumerate(COLORS, start=1)
 }
 
 _MAX_HEIGHT = 1e38
 _MAX_DATES = 200
+_MAX_CURVE_POINTS = 100
+LABELED = "labeled"
+# Limits the elements of a page with many charts.
+_MAX_HOVER_POINTS = 30
+# Longer labels at the ends of lines would leave too little of the width. Lengths are in points.
+_MAX_LABEL_LETTERS = 22
+_LETTER_WIDTH, _LABEL_HEIGHT = 5.2, 11
+# Inches.
+_SMALL = (4.2, 2.8)
+# Above this ratio of the largest to the smallest value, an axis is logarithmic. Settings are often powers of two.
+_DECADE, _THREE_DOUBLINGS = 10, 7.9
 _DASHES = (0, (4, 3))
 _PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g}%")
 _FINE_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}%")
+_SHORT = FuncFormatter(lambda value, _: f"{value:,.6g}")
 _COUNT = FuncFormatter(lambda count, _: f"{count:,.0f}")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
@@ -54,57 +68,96 @@ def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> N
     nonempty = [bin_ for bin_ in bins if bin_.accuracy is not None and bin_.confidence is not None]
     accuracy.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
     points = [bin_.confidence for bin_ in nonempty], [bin_.accuracy for bin_ in nonempty]
-    accuracy.plot(*points, color=COLORS[0], linewidth=2, marker="o", markersize=5.5)
+    accuracy.plot(*points, color=COLORS[0], linewidth=2, marker="o", markersize=5.5, label="accuracy")
+    accuracy.fmt_ydata = "{:.1%}".format
     accuracy.set_ylim(0, 1.02)
     middles, counts = [(bin_.low + bin_.high) / 2 for bin_ in bins], [bin_.examples for bin_ in bins]
     examples.bar(middles, counts, width=0.8 / max(1, len(bins)), color=COLORS[0])
+    examples.plot(middles, counts, linestyle="none", label="examples")
+    examples.fmt_ydata = "{:,.0f}".format
     for axes, name in ((accuracy, "Accuracy"), (examples, "Examples")):
         axes.set(title=f"{name} by confidence", xlabel="confidence", xlim=(0, 1))
         axes.xaxis.set_major_formatter(_PERCENT)
+        axes.fmt_xdata = "confidence {:.1%}".format
         _tick_sparsely(axes)
     accuracy.yaxis.set_major_formatter(_PERCENT)
 
 
-def plot_curves(runs: Sequence[Run], *panels: Axes) -> None:
-    """Plot accuracy (left) and loss (right) by epoch, with solid test lines with markers and dashed training lines."""
-    # Many runs get fewer points each, to limit the size of the page.
-    max_points = 100 if len(runs) <= MAX_LINES else 40
+def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> None:
+    """Plot accuracy (left) and loss (right) by epoch, with solid test lines with markers and dashed training lines.
+
+    ``names`` are the labels of the runs.
+    """
+    steps = {run.steps_per_epoch for run in runs}
+    step_note = f" of {steps.pop():,} steps" if len(steps) == 1 and None not in steps else ""
+    # The name of a single run would not tell its lines apart.
+    prefixes = [f"{name}, " for name in names] if len(runs) > 1 else [""]
     for axes, metric in zip(panels, ("accuracy", "loss"), strict=True):
-        for index, run in enumerate(runs):
-            rows = spread(run.curves, max_points)
+        for run, prefix, color, marker in zip(runs, prefixes, COLORS, MARKERS, strict=False):
+            rows = spread(run.curves, _MAX_CURVE_POINTS)
             epochs = [row.epoch for row in rows]
             training, test = (_heights(getattr(row, name) for row in rows) for name in (metric, f"test_{metric}"))
-            series = {"color": SERIES_COLOR, "gid": f"series-{index}"}
-            axes.plot(epochs, training, linewidth=1.2, linestyle=_DASHES, alpha=0.75, **series)
+            gid = {} if prefix else {"gid": LABELED}
+            dashes = {"linestyle": _DASHES, "alpha": 0.75}
+            axes.plot(epochs, training, color=color, linewidth=1.2, label=f"{prefix}training", **dashes, **gid)
             # Long lines have about a dozen markers.
-            marks = {"marker": [*MARKERS][index % MAX_LINES], "markersize": 5.5, "markevery": max(1, len(rows) // 12)}
-            axes.plot(epochs, test, linewidth=2, **marks, **series)
-        axes.set(title=metric.capitalize(), xlabel="epoch")
+            marks = {"marker": marker, "markersize": 5.5, "markevery": max(1, len(rows) // 12), "gid": LABELED}
+            axes.plot(epochs, test, color=color, linewidth=2, label=prefix.removesuffix(", ") or "test", **marks)
+        axes.set(title=metric.capitalize(), xlabel=f"epoch{step_note}")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
-        _tick_sparsely(axes)
-    panels[0].yaxis.set_major_formatter(_PERCENT)
+        axes.fmt_xdata = lambda epoch: f"epoch {epoch:,.0f}"
+    accuracy, loss = panels
+    _tick_sparsely(accuracy)
+    _show_in_percent(accuracy)
+    _scale(loss.set_yscale, [value for line in loss.lines for value in line.get_ydata()])
+    _tick_sparsely(loss)
+    loss.fmt_ydata = "{:.4g}".format
 
 
-def plot_batch_sizes(lines: Sequence[BatchLine], *panels: Axes) -> None:
-    """Plot seconds per epoch (left) and milliseconds per step (right) by global batch size."""
-    batches = sorted({row.run.global_batch_size for line in lines for row in line.rows})
-    panels_data = (("Epoch time, s", "epoch_seconds", 1), ("Step time, ms", "step_seconds", 1000))
-    for axes, (title, field, scale) in zip(panels, panels_data, strict=True):
-        for line, color, marker in zip(lines, COLORS, MARKERS, strict=False):
-            means = [getattr(row, field).mean for row in line.by_batch]
-            seconds = _heights(None if mean is None else scale * mean for mean in means)
-            points = [row.run.global_batch_size for row in line.by_batch], seconds
-            axes.plot(*points, color=color, linewidth=2, marker=marker, markersize=5.5)
-        axes.set(title=title, xlabel="global batch")
-        # Batch sizes are powers of two. Only measured sizes are ticks.
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(spread(batches, 12))
-        axes.xaxis.set_major_formatter(_COUNT)
-        axes.minorticks_off()
-        # An invisible line at 0 makes the margin above the lines a share of the whole axis.
-        axes.axhline(0, visible=False)
-        axes.set_ylim(bottom=0)
+class Sweep(NamedTuple):
+    """Points of a panel, as lines of (x, y, deviation of y, label). An ``x`` that is a text is a category."""
+
+    title: str
+    x_name: str
+    lines: Sequence[Sequence[tuple[Any, float, float | None, str]]]
+    in_percent: bool
+    is_connected: bool
+
+
+def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
+    """Plot a metric by a setting or by time, a panel per sweep."""
+    for sweep, axes in zip(sweeps, panels, strict=True):
+        xs = list(dict.fromkeys(point[0] for line in sweep.lines for point in line))
+        are_numbers = not any(isinstance(x, str) for x in xs)
+        has_colors = len(sweep.lines) <= MAX_LINES
+        for index, line in enumerate(sweep.lines):
+            color, marker = (COLORS[index], [*MARKERS][index]) if has_colors else (COLORS[0], "o")
+            style = {"color": color, "marker": marker, "markersize": 5.5, "linewidth": 1.5 * sweep.is_connected}
+            places = [point[0] if are_numbers else xs.index(point[0]) for point in line]
+            heights = _heights(point[1] for point in line)
+            axes.plot(places, heights, label=line[0][3], gid=LABELED if sweep.is_connected else None, **style)
+            spans = [(place, y, point[2]) for place, y, point in zip(places, heights, line, strict=True) if point[2]]
+            axes.vlines([x for x, *_ in spans], [y - d for _, y, d in spans], [y + d for _, y, d in spans], color=color)
+        axes.set(title=sweep.title, xlabel=sweep.x_name)
+        axes.margins(0.08)
+        if are_numbers:
+            _scale(axes.set_xscale, xs, _THREE_DOUBLINGS if sweep.is_connected else _DECADE)
+            axes.fmt_xdata = lambda x, name=sweep.x_name: f"{name} {x:,.6g}"
+        else:
+            axes.set_xticks(range(len(xs)), xs)
+            axes.fmt_xdata = lambda x, names=tuple(xs): names[round(x)]
+        if are_numbers and sweep.is_connected:
+            # Only values of the setting are ticks.
+            axes.set_xticks(spread(sorted(xs), 6))
+        if are_numbers:
+            axes.minorticks_off()
+            axes.xaxis.set_major_formatter(_SHORT)
         _tick_sparsely(axes)
+        if sweep.in_percent:
+            _show_in_percent(axes)
+        else:
+            axes.yaxis.set_major_formatter(_SHORT)
+            axes.fmt_ydata = "{:,.4g}".format
 
 
 def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
@@ -119,8 +172,11 @@ def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
                 seed_points = [point for point in points if point.seed == seed]
                 dates = [datetime.fromisoformat(point.finished_at) for point in seed_points]
                 values = _heights(getattr(point, field) for point in seed_points)
-                axes.plot(dates, values, color=color, linewidth=1.2, marker=marker, markersize=5)
+                style = {"color": color, "linewidth": 1.2, "marker": marker, "markersize": 5, "label": f"seed {seed}"}
+                axes.plot(dates, values, **style)
         axes.set_title(title)
+        axes.fmt_xdata = lambda day: f"{num2date(day):%Y-%m-%d %H:%M} UTC"
+        axes.fmt_ydata = lambda value, show=formatter: show(value)
         locator = AutoDateLocator(minticks=2, maxticks=6)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
@@ -128,25 +184,91 @@ def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
         axes.yaxis.set_major_formatter(formatter)
 
 
-def draw(chart: Chart) -> str:
+class Drawing(NamedTuple):
+    """A drawing for an HTML page. ``has_labels`` means that it needs no legend."""
+
+    svg: Markup
+    has_labels: bool
+
+
+def draw(chart: Chart) -> Drawing:
     """Draw the panels, each as an ``<svg>``, in one ``<div>`` for an HTML page.
 
     They are transparent and have no scripts, links or fixed size. The n-th of COLORS becomes the page's color --run-n.
-    SERIES_COLOR becomes --series. A group with the id ``series-3`` gets ``data-series="3"``, so that the page can hide
-    and color it.
     """
     text = chart.alternative()
     # The report must not depend on a matplotlibrc.
     with matplotlib.style.context(["default", TEMPLATES / "charts.mplstyle"]):
-        figures = [Figure() for _ in range(chart.panels)]
-        chart.plot(*(figure.add_subplot() for figure in figures))
+        figures = [Figure(figsize=_SMALL if chart.is_small else None) for _ in range(chart.panels)]
+        panels = [figure.add_subplot() for figure in figures]
+        chart.plot(*panels)
+        has_labels = list(map(_label_ends, panels))
         drawings = [_svg(figure, salt=f"{text} {index}") for index, figure in enumerate(figures)]
-    return f'<div class="panels" role="img" aria-label="{html.escape(text)}">{"".join(drawings)}</div>'
+    style = "panels small" if chart.is_small else "panels"
+    panels_tag = f'<div class="{style}" role="img" aria-label="{html.escape(text)}">'
+    return Drawing(Markup(f"{panels_tag}{''.join(drawings)}</div>"), all(has_labels))
+
+
+def _label_ends(axes: Axes) -> bool:
+    """Write the labels of the lines to the right of the axes. Return whether they fit."""
+    lines = [line for line in axes.lines if line.get_gid() == LABELED]
+    ends = {line: next((y for y in reversed(line.get_ydata()) if math.isfinite(y)), None) for line in lines}
+    letters = max((len(line.get_label()) for line in lines), default=0)
+    if not 1 < len(lines) <= MAX_LINES or letters > _MAX_LABEL_LETTERS or None in ends.values():
+        return False
+    figure, (width, height) = axes.figure, axes.figure.get_size_inches() * 72
+    figure.subplots_adjust(right=1 - (_LETTER_WIDTH * letters + 10) / width)
+    axes.autoscale_view()
+    axes.get_ylim()
+    lowest, top = -math.inf, axes.bbox.y1
+    places = []
+    for line in sorted(lines, key=ends.get):
+        lowest = max(axes.transData.transform((axes.get_xlim()[0], ends[line]))[1], lowest + _LABEL_HEIGHT)
+        places.append([line, lowest])
+    for place in reversed(places):
+        top = place[1] = min(place[1], top)
+        top -= _LABEL_HEIGHT
+    for line, y in places:
+        figure.text(axes.bbox.x1 / width + 0.015, y / height, line.get_label(), color=line.get_color(), va="center")
+    return True
+
+
+def _hover_points(axes: Axes) -> str:
+    """Return transparent circles at the points of labeled lines, with their values as titles."""
+    height = axes.figure.get_size_inches()[1] * 72
+    circles = []
+    for line in axes.lines:
+        points = spread(
+            [tuple(point) for point in line.get_xydata() if all(map(math.isfinite, point))], _MAX_HOVER_POINTS
+        )
+        if line.get_label().startswith("_"):
+            continue
+        for x, y in points:
+            left, bottom = axes.transData.transform((x, y))
+            title = html.escape(f"{line.get_label()}, {axes.format_xdata(x)}: {axes.format_ydata(y)}")
+            circles.append(f'<circle cx="{left:.1f}" cy="{height - bottom:.1f}" r="6"><title>{title}</title></circle>')
+    return f'<g fill="transparent">{"".join(circles)}</g>' if circles else ""
+
+
+def _show_in_percent(axes: Axes) -> None:
+    axes.yaxis.set_major_formatter(_FINE_PERCENT)
+    axes.fmt_ydata = lambda fraction: f"{100 * fraction:.2f}%"
+
+
+def _scale(set_scale: Callable[[str], None], values: Iterable[float], max_ratio: float = _DECADE) -> None:
+    """Make an axis logarithmic if the largest value exceeds the smallest by more than this ratio."""
+    finite = [value for value in values if math.isfinite(value)]
+    if finite and min(finite) > 0 and max(finite) / min(finite) > max_ratio:
+        set_scale("log")
 
 
 def _tick_sparsely(axes: Axes) -> None:
     """Place a handful of ticks at round numbers."""
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    is_log = axes.get_yscale() == "log"
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if is_log else MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    if is_log:
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(_SHORT)
 
 
 def _heights(values: Iterable[float | None]) -> list[float]:
@@ -161,10 +283,9 @@ def _svg(figure: Figure, *, salt: str) -> str:
     figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
     svg = buffer.getvalue()
     view_box = re.search(r'viewBox="([\d. ]+)"', svg)[1]
-    # Several drawings may show the same series, but ids must be unique on a page.
-    svg = re.sub(r'<g id="series-(\d+)"', r'<g data-series="\1"', svg)
     # matplotlib numbers its groups from 1 in each drawing. Nothing refers to these ids.
     body = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index(">", svg.index("<svg")) + 1 :])
     for placeholder, color in _PAGE_COLORS.items():
         body = body.replace(placeholder, color)
-    return f'<svg viewBox="{view_box}" aria-hidden="true">{body.rstrip()}'
+    hover = "".join(map(_hover_points, figure.axes))
+    return f'<svg viewBox="{view_box}" aria-hidden="true">{body.rstrip().removesuffix("</svg>")}{hover}</svg>'

@@ -81,7 +81,7 @@ def page(blocks: Sequence[Section], **head: Any) -> str:
         sections=blocks,
         markers=list(drawings.MARKERS.values()),
         kind=lambda block: type(block).__name__,
-        draw=lambda chart: Markup(drawings.draw(chart)),
+        draw=drawings.draw,
         script=Markup(script),
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
     )

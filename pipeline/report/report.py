@@ -9,24 +9,24 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipeline.problems.results import results_of
+from pipeline.problems.results import merit, results_of
 from pipeline.report.data.changes import Change, changes
 from pipeline.report.data.experiments import Experiment, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import Trend, comparable_groups, entries_of, merged, trends
 from pipeline.report.data.lineage import Exported, Stage, exported, lineage
 from pipeline.report.data.measures import Encoding, encodings
-from pipeline.report.data.published import PublishedLine, PublishedRow, by_batch, published_for
+from pipeline.report.data.published import PublishedRow, published_for
 from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_repetition, read_run
-from pipeline.report.data.scenarios import BatchTable, Row, batch_sizes, plain_data, scenarios, with_speedups
+from pipeline.report.data.scenarios import Row, plain_data, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
-# Version 6 added `repetition` of each run.
-SCHEMA_VERSION = 6
+# Version 7 removed `batch_sizes`.
+SCHEMA_VERSION = 7
 
 # Pictures of more runs would make the page too large.
 _MAX_PICTURED = 3
-_MAX_DRAWN = 24
+_MAX_DRAWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,6 @@ class Report:
     # Rows of the scoreboard, and data derived from them.
     scenarios: list[Row]
     experiments: list[Experiment]
-    batch_sizes: list[BatchTable]
     encodings: list[Encoding]
     # Stages that the requested runs depend on.
     lineage: list[Stage]
@@ -60,32 +59,24 @@ class Report:
         return [run for fingerprint in self.current for run in self.runs if run.fingerprint == fingerprint]
 
     def drawn(self) -> list[Run]:
-        """Return the finished runs with drawn curves, requested runs first, then the newest.
+        """Return the finished runs with drawn curves, requested runs first, then the best.
 
         Only runs of the requested experiments are drawn, because curves of different experiments cannot be compared.
         """
         finished = [run for run in self.runs if run.status == FINISHED]
         current = {run.experiment for run in finished if run.fingerprint in self.current}
         comparable = [run for run in finished if not current or run.experiment in current]
-        return sorted(comparable, key=lambda run: run.fingerprint not in self.current)[:_MAX_DRAWN]
+        return sorted(
+            comparable, key=lambda run: (run.fingerprint not in self.current, -merit(run.problem, vars(run)))
+        )[:_MAX_DRAWN]
 
     def has_curves(self) -> bool:
         """Return whether any drawn run has several epochs."""
         return any(len(run.curves) > 1 for run in self.drawn())
 
-    def series_of(self, row: Row) -> list[int]:
-        """Return the indices of a row's runs among the drawn runs."""
-        row_runs = set(zip(row.fingerprints, row.hostnames, strict=True))
-        drawn = self.drawn() if self.has_curves() else []
-        return [index for index, run in enumerate(drawn) if (run.fingerprint, run.hostname) in row_runs]
-
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
         """Return the pictures of a run by kind, or {}."""
         return next((pictures for index, pictures in self.pictures.items() if self.runs[index] is run), {})
-
-    def published_by_batch(self, table: BatchTable) -> list[PublishedLine]:
-        """Return the published times of a table's model by batch size."""
-        return by_batch(self.published, table.run)
 
     def to_json(self) -> str:
         """Format report.json, without pictures. Numbers that JSON cannot represent become null."""
@@ -93,10 +84,6 @@ class Report:
             "schema_version": SCHEMA_VERSION,
             "current": self.current,
             "runs": plain_data(self.runs),
-            "batch_sizes": [
-                {**table.to_json(), "published": [line.to_json() for line in self.published_by_batch(table)]}
-                for table in self.batch_sizes
-            ],
             "lineage": [asdict(stage) for stage in self.lineage],
             "gate": asdict(self.gate) if self.gate else None,
             "exports": {fingerprint: exported.model_dump() for fingerprint, exported in self.exports.items()},
@@ -149,7 +136,6 @@ def build_report(
         runs=runs,
         scenarios=rows,
         experiments=experiments(rows, runs, groups, current),
-        batch_sizes=batch_sizes(rows),
         encodings=encodings(runs, current),
         lineage=lineage(requested),
         history=trends(groups, {fingerprint for fingerprint, _ in finished}),

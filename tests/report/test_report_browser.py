@@ -167,12 +167,6 @@ def heading(browser, column: int):
     return browser.find_element(By.CSS_SELECTOR, f".scoreboard th[data-column='{column}']")
 
 
-def visible_series(browser) -> set[str]:
-    script = """return [...document.querySelectorAll("g[data-series]")]
-        .filter(part => getComputedStyle(part).display !== "none").map(part => part.dataset.series)"""
-    return set(browser.execute_script(script))
-
-
 def test_the_page_logs_no_error_and_asks_for_nothing(opened, page):
     assert opened.get_log("browser") == []
     others = {url for url in requested(opened) if not url.startswith("data:image/png;base64,")}
@@ -231,31 +225,6 @@ def test_words_sort_by_keyboard_one_column_at_a_time_and_published_rows_stay_bel
     # Published rows stay below whatever is sorted.
     heading(opened, 7).find_element(By.TAG_NAME, "button").click()
     assert "Published elsewhere" in opened.find_element(By.CSS_SELECTOR, ".scoreboard tbody:last-child").text
-
-
-def test_ticking_a_run_draws_its_curves_in_a_color_of_its_own(opened):
-    assert visible_series(opened) == set("012345")
-    boxes = opened.find_elements(By.CSS_SELECTOR, ".legend input")
-    assert len(boxes) == 24
-    for place in (1, 2, 3, 4, 5):
-        boxes[place].click()
-    assert visible_series(opened) == {"0"}
-    boxes[9].click()
-    assert visible_series(opened) == {"0", "9"}
-    colors = opened.execute_script("""return [0, 9].map(place => getComputedStyle(
-        document.querySelector(`g[data-series="${place}"] path`)).stroke)""")
-    assert len(set(colors)) == 2
-
-
-def test_ticking_a_row_of_the_scoreboard_draws_its_runs(opened):
-    box = opened.find_element(By.CSS_SELECTOR, ".scoreboard input[data-series-of-row='0']")
-    assert box.is_selected()
-    box.click()
-    assert visible_series(opened) == set("12345")
-    legend = opened.find_element(By.CSS_SELECTOR, ".legend input[data-series='0']")
-    assert not legend.is_selected()
-    legend.click()
-    assert box.is_selected()
 
 
 @pytest.mark.slow
@@ -406,9 +375,7 @@ def test_the_page_is_readable_without_its_script(opened, page):
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         opened.get(page.as_uri())
-        assert not opened.find_element(By.CSS_SELECTOR, ".legend input").is_displayed()
-        assert opened.find_element(By.CSS_SELECTOR, "g[data-series='0']").is_displayed()
-        assert not opened.find_element(By.CSS_SELECTOR, "g[data-series='9']").is_displayed()
+        assert opened.find_element(By.CSS_SELECTOR, ".legend").is_displayed()
         assert not opened.find_elements(By.CSS_SELECTOR, "th button")
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -14,9 +14,9 @@ from pipeline.runs.record import names
 
 
 def setup_module() -> None:
-    global Speedup, Spread, batch_sizes, build_report, mean_and_deviation, scenarios_of, with_speedups, field_label
+    global Speedup, Spread, build_report, mean_and_deviation, scenarios_of, with_speedups, field_label
     from pipeline.report import build_report
-    from pipeline.report.data.scenarios import Speedup, batch_sizes, field_label, mean_and_deviation, with_speedups
+    from pipeline.report.data.scenarios import Speedup, field_label, mean_and_deviation, with_speedups
     from pipeline.report.data.scenarios import scenarios as scenarios_of
     from pipeline.report.formats import Spread
 
@@ -264,7 +264,7 @@ def epochs(*seconds):
     return [EPOCH | {"epoch": n, "train_seconds": value} for n, value in enumerate(seconds, start=1)]
 
 
-def test_times_by_batch_leave_the_compiling_epoch_out_and_average_seeds(scenarios):
+def test_times_of_an_epoch_leave_the_compiling_epoch_out_and_average_seeds(scenarios):
     (row,) = scenarios(
         CPU | {"epochs": 3, "curves": epochs(90.0, 10.0, 12.0)},
         CPU | {"epochs": 3, "curves": epochs(99.0, 13.0, 13.0), "seed": 1},
@@ -279,32 +279,6 @@ def test_the_epoch_after_a_restart_compiled_too(scenarios):
     assert row.epoch_seconds.mean == pytest.approx(11.0)
 
 
-def test_a_run_of_one_epoch_has_no_time_by_batch(scenarios):
+def test_a_run_of_one_epoch_has_no_time_without_compilation(scenarios):
     (row,) = scenarios(CPU | {"curves": epochs(90.0)})
     assert row.epoch_seconds.mean is row.step_seconds.mean is None
-
-
-def batch_tables(make_run, *runs):
-    folders = [make_run(f"run{n}", **{"fingerprint": f"{n:064x}"} | run) for n, run in enumerate(runs)]
-    return build_report(folders, current=[]).batch_sizes
-
-
-def test_times_by_batch_have_a_line_for_each_device(make_run):
-    sizes = {64: 200, 32: 400}
-    cpu, gpu = (
-        [device | {"global_batch_size": size, "steps_per_epoch": steps} for size, steps in sizes.items()]
-        for device in (CPU, GPU)
-    )
-    (table,) = batch_tables(make_run, *cpu, gpu[0])
-    lines = {line.run.effective_device: [row.run.global_batch_size for row in line.by_batch] for line in table.lines}
-    assert lines == {"cpu": [32, 64], "gpu": [64]}
-    seconds = [row.step_seconds.mean for row in table.lines[0].by_batch]
-    assert seconds == pytest.approx([12.4 / 400, 12.4 / 200])
-
-
-def test_batches_of_rows_that_may_not_be_compared_make_no_table():
-    other = CPU | {"global_batch_size": 256}
-    assert batch_sizes(rows_of(CPU, other))
-    for name in COMPARED:
-        if name != "global_batch_size":
-            assert batch_sizes(rows_of(CPU, other | {name: OTHERWISE[name]})) == [], name

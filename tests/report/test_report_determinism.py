@@ -49,7 +49,7 @@ def test_weights_that_differ_are_marked(make_run):
     (row,) = build_report([make_run()], current=[]).scenarios
     marked = {"differs": DIFFERENT, "bit-identical": IDENTICAL}
     for words, one in marked.items():
-        cells = our_cells(replace(row, repetitions=[repetition(one)]), "", [])
+        cells = our_cells(replace(row, repetitions=[repetition(one)]), "")
         assert [cell.needs_care for cell in cells if str(cell) == words] == [words == "differs"]
 
 

@@ -71,30 +71,12 @@ def test_no_two_experiments_are_compared(runs, make_run):
     assert not [row for row in report.scenarios if row.speedup.ratio]
     words = {row.run.experiment: row.speedup.words for row in report.scenarios}
     assert "in experiment" in words["mine"]
-    assert {table.run.experiment for table in report.batch_sizes} == {"mnist_cnn"}
     assert {group.entries[0].experiment for group in report.history} == {"mine", "mnist_cnn"}
 
 
 def test_a_record_of_before_there_were_experiments_belongs_to_that_of_its_dataset(make_run):
     folders = [make_run(), make_run("m", dataset="mnist", requested_dataset="mnist", fingerprint="b" * 64)]
     assert {run.experiment for run in report_of(folders).runs} == {"cifar10", "mnist"}
-
-
-def test_published_times_by_batch_stand_beside_those_of_the_sweep(runs, tmp_path):
-    fingerprints = [f"{size:064x}" for size in (256, 512)]
-    files = render(runs, tmp_path / "out", current=fingerprints)
-    texts = [files["report.html"], files["report.md"], format_table(report_of(runs, current=fingerprints), width=200)]
-    for text in texts:
-        table = text.lower().partition("by batch: mnist_cnn / adam")[2]
-        assert "gpu, published elsewhere" in table
-        assert "tpu, published elsewhere" in table
-    # 12.4 s of 234 steps: 53 ms a step, 207 µs an image; and what was published.
-    assert "| 256 | 12.40 | 52.99 | 207.0 | 1 |" in files["report.md"]
-    assert "| 256 | 6 | – | 94 | – |" in files["report.md"]
-    assert "| 1,024 | 2 | – | 37 | – |" in files["report.md"]
-    assert "168 of 10,000 wrong" in files["report.md"]
-    assert "Not stated: " in files["report.html"]
-    assert "first epochs are left out" in files["report.html"]
 
 
 def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(runs):

@@ -9,9 +9,9 @@ from report_runs import cells_of, foreign, render, scoreboard_of
 
 
 def setup_module() -> None:
-    global build_report, change_table, format_experiments, format_table, overview, times_by_batch
+    global build_report, change_table, format_experiments, format_table, overview
     from pipeline.report import build_report, format_experiments, format_table
-    from pipeline.report.sections.charts import change_table, times_by_batch
+    from pipeline.report.sections.charts import change_table
     from pipeline.report.sections.scoreboard import overview
 
 
@@ -173,17 +173,6 @@ def test_the_overview_says_of_what_a_change_is_where_it_shows_another_figure(tex
     (section,) = overview(report)
     (line,) = [row for row in cells_of(section.blocks[0]) if row["experiment"] == "shakespeare"]
     assert line["change"] == "accuracy +1.00 points, too few runs to estimate the noise"
-
-
-def test_times_by_batch_of_a_text_are_those_of_its_sequences(text_run):
-    digests = {"train": "1" * 64, "test": "2" * 64}
-    folders = [
-        text_run(f"t{size}", fingerprint=f"{size:064x}", global_batch_size=size, content_digests=digests,
-                 steps_per_epoch=10)
-        for size in (16, 32)
-    ]  # fmt: skip
-    (section,) = times_by_batch(build_report(folders, current=[]))
-    assert "sequence, µs" in cells_of(section.blocks[0])[0]
 
 
 def test_what_surprises_has_a_shade_and_a_line_end_that_does_is_seen(text_run, tmp_path):

@@ -4,14 +4,12 @@ The files are untrusted. Metrics that were not published are omitted, not derive
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
 from pipeline.report.data.reading import Run
-from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs.validation import Count, Untrusted, checked, read_text, renamed
 
 _REMEDY = "Correct or remove the file."
@@ -83,24 +81,6 @@ class PublishedRow(_Row):
     published_elsewhere: bool = True
 
 
-@dataclass(frozen=True)
-class PublishedLine:
-    """Published times by batch size, for a device and a source."""
-
-    rows: list[PublishedRow]
-
-    @property
-    def by_batch(self) -> list[PublishedRow]:
-        """The rows by ascending batch size."""
-        return sorted(self.rows, key=lambda row: row.global_batch_size)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the shared fields, and ``points`` by batch size."""
-        point_fields = ("global_batch_size", "epoch_seconds", "microseconds_per_example")
-        points = [facts(row, point_fields) for row in self.by_batch]
-        return {**facts(self.rows[0], ("effective_device", "source")), "points": points}
-
-
 def read_published(path: Path, experiment: str) -> list[PublishedRow]:
     """Read the rows of a file.
 
@@ -125,15 +105,3 @@ def published_for(runs: Sequence[Run], published: Iterable[PublishedRow]) -> lis
     """Return the rows that have the experiment and the data of some of these runs."""
     run_data = {(run.experiment, run.dataset) for run in runs}
     return [row for row in published if any((row.experiment, name) in run_data for name in row.datasets)]
-
-
-def by_batch(published: Iterable[PublishedRow], run: Run) -> list[PublishedLine]:
-    """Return the published times of a run's model by batch size, grouped by device and source."""
-    timed_rows = [
-        row
-        for row in published
-        if (row.experiment, row.model) == (run.experiment, run.model)
-        and row.global_batch_size
-        and (row.epoch_seconds or row.microseconds_per_example)
-    ]
-    return [PublishedLine(rows) for rows in grouped(timed_rows, ("effective_device", "source"))]

@@ -1,4 +1,4 @@
-"""Rows of the scoreboard with their speed-ups, and tables of times by batch size.
+"""Rows of the scoreboard with their speed-ups.
 
 A row combines runs that differ only in their seed. Metrics of different hardware or different code are never averaged.
 The host is only a label. Runs from a remote were not measured on this machine and have separate rows.
@@ -10,9 +10,10 @@ have verified, requested hardware and real data.
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from pydantic import BaseModel
 from pipeline.report.data.reading import Entry, Repetition, Resumption, Run
 from pipeline.report.formats import Spread, hosts, is_fallback, plain
 from pipeline.runs.metrics import compiling_epochs, epoch_seconds
-from pipeline.runs.record import FINISHED, SKIPPED, names
+from pipeline.runs.record import SKIPPED, names
 
 # Labels of fields that differ from their names.
 _LABELS = {
@@ -36,6 +37,7 @@ _LABELS = {
 _SEED_METRICS = ("test_accuracy", "validation_accuracy", "test_loss", "test_tta_accuracy", "validation_tta_accuracy")
 
 _Item = TypeVar("_Item")
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -81,59 +83,6 @@ class Row:
         return {**facts(self.run, (*_row_fields(), "mismatch", "finished_at")), **fields}
 
 
-@dataclass(frozen=True)
-class BatchLine:
-    """Rows of a device that differ only in their batch size, newest first."""
-
-    rows: list[Row]
-
-    @property
-    def by_batch(self) -> list[Row]:
-        """The rows by ascending batch size."""
-        return sorted(self.rows, key=lambda row: row.run.global_batch_size)
-
-    @property
-    def run(self) -> Run:
-        """A run with the fields that all runs share, apart from the batch size."""
-        return self.rows[0].run
-
-    @property
-    def hostnames(self) -> list[str | None]:
-        """The hosts of the runs."""
-        return [host for row in self.rows for host in row.hostnames]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the shared fields, and ``points`` by batch size."""
-        point_fields = ("steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
-        points = [
-            {name: data[name] for name in ("global_batch_size", *point_fields)}
-            for data in (row.to_json() for row in self.by_batch)
-        ]
-        shared = facts(self.run, (*_line_fields(), "mismatch", "finished_at"))
-        return {**shared, "hostnames": self.hostnames, "points": points}
-
-
-@dataclass(frozen=True)
-class BatchTable:
-    """Times by batch size, for rows that differ only in device and batch size. The longest line is the first."""
-
-    lines: list[BatchLine]
-
-    @property
-    def run(self) -> Run:
-        """A run with the fields that all runs share, apart from device and batch size."""
-        return self.lines[0].run
-
-    @property
-    def has_times(self) -> bool:
-        """Whether any time was measured."""
-        return any(row.epoch_seconds.mean is not None for line in self.lines for row in line.rows)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the shared fields and the lines."""
-        return {**facts(self.run, _table_fields()), "lines": [line.to_json() for line in self.lines]}
-
-
 def plain_data(value: Any) -> Any:
     """Convert a value of a report to data for JSON."""
     if isinstance(value, BaseModel):
@@ -172,15 +121,6 @@ def scenarios(runs: Sequence[Run]) -> list[Row]:
 def _row_fields() -> tuple[str, ...]:
     """Return the fields that the runs of a row share."""
     return ("made_from", "code", "fetched_from", *names(repeated=False))
-
-
-def _line_fields() -> list[str]:
-    # Steps and the fastest computation depend on the batch size, so they do not separate lines.
-    return [name for name in _row_fields() if name not in ("global_batch_size", *names("computation", compared=False))]
-
-
-def _table_fields() -> list[str]:
-    return [name for name in names(compared=True) if name != "global_batch_size"]
 
 
 def _row(runs: Sequence[Run]) -> Row:
@@ -244,6 +184,13 @@ def differing_fields(row: Row, other: Row) -> list[str]:
     return [name for name, value, other_value in values if value is None or value != other_value]
 
 
+def differing(facts: Sequence[Mapping[_Name, Any]]) -> list[_Name]:
+    """Return the names of the facts that are not the same in all mappings. A missing fact is None."""
+    return [
+        name for name in dict.fromkeys(chain(*facts)) if any(other.get(name) != facts[0].get(name) for other in facts)
+    ]
+
+
 def field_label(name: str) -> str:
     """Return the label of a record field."""
     return _LABELS.get(name, name.replace("_", " "))
@@ -294,14 +241,3 @@ def _exclusion_reason(row: Row) -> str:
 
 def _row_name(row: Row) -> str:
     return f"{plain(row.run.effective_device)} on {hosts(row.hostnames)} ({plain(row.fingerprints[0])[:8]})"
-
-
-def batch_sizes(rows: Sequence[Row]) -> list[BatchTable]:
-    """Return a table for each group of rows that differ only in device and batch size, with several batch sizes."""
-    finished = [row for row in rows if row.run.status == FINISHED and row.run.content_digests is not None]
-    tables = []
-    for group in grouped_rows(finished, _table_fields()):
-        if len({row.run.global_batch_size for row in group}) > 1:
-            lines = [BatchLine(line) for line in grouped_rows(group, _line_fields())]
-            tables.append(BatchTable(sorted(lines, key=lambda line: -len(line.rows))))
-    return tables

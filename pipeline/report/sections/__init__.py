@@ -15,7 +15,7 @@ SECTIONS = Registry(
         "scoreboard": "pipeline.report.sections.scoreboard:scoreboards",
         "curves": "pipeline.report.sections.charts:curves",
         "evaluation": "pipeline.report.sections.runs:evaluation",
-        "batches": "pipeline.report.sections.charts:times_by_batch",
+        "sweeps": "pipeline.report.sections.charts:sweeps",
         "this-run": "pipeline.report.sections.runs:this_run",
         "runs": "pipeline.report.sections.runs:requested_runs",
         "records": "pipeline.report.sections.records:records",
@@ -25,7 +25,7 @@ SECTIONS = Registry(
     },
 )
 #: The sections that the terminal shows.
-TERMINAL = ("overview", "scoreboard", "batches")
+TERMINAL = ("overview", "scoreboard")
 
 
 def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:

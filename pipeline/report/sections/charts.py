@@ -1,24 +1,24 @@
-"""Sections with a chart of curves, times by batch size, or metrics by date."""
+"""Sections with charts of metrics by epoch, training time, setting or date."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+from pipeline.problems.results import results_of
+from pipeline.problems.units import common_units
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Chart, Facts, Group, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Chart, Facts, Section, Table, numbers, words
 from pipeline.report.data.changes import describe_change
-from pipeline.report.data.published import PublishedLine, PublishedRow
 from pipeline.report.data.reading import Entry, Run
-from pipeline.report.data.scenarios import BatchLine, BatchTable, Row
-from pipeline.report.formats import MISSING
+from pipeline.report.data.scenarios import Row, differing, field_label
+from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
-from pipeline.runs.record import SKIPPED
+from pipeline.runs.record import FINISHED, SKIPPED, names
 
-_NO_TIMES = (
-    "No epoch or step times. Each run compiled the model in every epoch, and compiling epochs are excluded. Train for "
-    "at least two epochs."
-)
+# Settings that the device, the backend and the precision that were used replace.
+_REQUESTED = ("requested_device", "requested_backend", "requested_precision")
+_MAX_SWEEPS = 8
 
 
 def curves(report: Report) -> Iterator[Section]:
@@ -30,16 +30,36 @@ def curves(report: Report) -> Iterator[Section]:
         return
     current = {run.experiment for run in report.requested()}
     total = sum(run.status != SKIPPED for run in report.runs if not current or run.experiment in current)
-    num_drawn = min(len(drawn), drawings.MAX_LINES)
-    selection = f" Drawn at first are {num_drawn} of {total} runs, requested runs first, then the newest."
+    selection = f" Drawn are {len(drawn)} of {total} runs, requested runs first, then the best."
+    settings = [{**_settings(run), "seed": run.seed} for run in drawn]
+    swept = differing(settings)
+    labels = [
+        _label(facts, swept) or fmt.plain(run.fingerprint)[:8] for run, facts in zip(drawn, settings, strict=True)
+    ]
     chart = Chart(
         "Accuracy and loss by epoch, training and test",
-        partial(drawings.plot_curves, drawn),
-        note=f"Solid lines show test, dashed lines training.{selection if num_drawn < total else ''}",
+        partial(drawings.plot_curves, drawn, labels),
+        note=f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}",
         legend=legend,
-        num_drawn=num_drawn,
     )
     yield Section("curves", "Accuracy and loss by epoch", [chart])
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Return the settings that may differ between rows, with the device, backend and precision that were used."""
+    fields = ("effective_device", "backend", "precision", *names("setting", repeated=False))
+    return {name: getattr(run, name) for name in fields if name not in _REQUESTED}
+
+
+def _label(facts: Mapping[str, Any], swept: Iterable[str]) -> str:
+    """Return the swept settings of a run for a chart."""
+    return ", ".join(f"{field_label(name)} {_word(facts[name])}" for name in swept)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return "of the recipe" if value < 0 else f"{value:g}"
+    return fmt.plain(value) or "none"
 
 
 def _final_metrics(run: Run) -> str:
@@ -50,84 +70,65 @@ def _final_metrics(run: Run) -> str:
     return f"after epoch {fmt.number(selected.epoch)} {accuracy}, {loss}"
 
 
-def times_by_batch(report: Report) -> Iterator[Section]:
-    """Yield times of an epoch and of a step by global batch size, for the requested experiments."""
-    current = {experiment.name for experiment in report.experiments if experiment.is_current}
-    tables = [table for table in report.batch_sizes if not current or table.run.experiment in current]
-    for index, table in enumerate(tables, start=1):
-        run = table.run
-        # The lines of a table may differ in their backend.
-        name = f"{fmt.model_and_recipe(run)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.plain(run.precision)}"
-        blocks = _times(table, report.published_by_batch(table), name) if table.has_times else [Text(_NO_TIMES)]
-        yield Section(f"batches-{index}", f"Time by batch: {name}", blocks)
-
-
-def _times(table: BatchTable, published: Sequence[PublishedLine], name: str) -> list[Block]:
-    example = table.run.units.examples.removesuffix("s")
-    count = Counter(map(_line_name, table.lines))
-    # Different code or libraries make separate lines with the same name.
-    dates = [fmt.moment(line.run.finished_at) if count[_line_name(line)] > 1 else "" for line in table.lines]
-    groups = [
-        Group(fmt.joined(_line_name(line), date), [_point(row) for row in line.by_batch])
-        for line, date in zip(table.lines, dates, strict=True)
-    ]
-    published_groups = [
-        Group(
-            f"{fmt.plain(line.rows[0].effective_device)}, published elsewhere: {fmt.plain(line.rows[0].source, 200)}",
-            [_published_point(row) for row in line.by_batch],
-        )
-        for line in published
-    ]
-    drawn = groups[: drawings.MAX_LINES]
-    note = f"The chart shows the first {len(drawn)} of {len(groups)} devices." if len(groups) > len(drawn) else ""
-    return [
-        Table(
-            numbers("batch", "epoch, s", "step, ms", f"{example}, µs", "runs"),
-            groups=[*groups, *published_groups],
-            label=f"Time by batch: {name}",
-            caption="Training seconds per epoch and milliseconds per step, without compiling epochs.",
-            style="batches",
-        ),
-        Chart(
-            f"Epoch time and step time by global batch, {name}",
-            partial(drawings.plot_batch_sizes, table.lines[: drawings.MAX_LINES]),
-            [f"{line.title}: {', '.join(map(_in_words, line.rows))}" for line in drawn],
-            note=note,
-            legend=[(line.title, "") for line in drawn],
+def sweeps(report: Report) -> Iterator[Section]:
+    """Yield the ranking metric by training time and by each swept setting, per requested experiment."""
+    current = [experiment.name for experiment in report.experiments if experiment.is_current]
+    for index, name in enumerate(current or [experiment.name for experiment in report.experiments], start=1):
+        rows = [row for row in report.scenarios if row.run.experiment == name and row.run.status == FINISHED]
+        metric = results_of(rows[0].run.problem).ranking.metric if rows else ""
+        rows = [row for row in rows if getattr(row, metric).mean is not None]
+        if len(rows) < 2:
+            continue
+        title = f"{field_label(metric).capitalize()} by training time and setting"
+        panels = [*_panels(rows, metric)][:_MAX_SWEEPS]
+        chart = Chart(
+            f"{title}: {fmt.plain(name)}",
+            partial(drawings.plot_sweeps, panels),
+            [f"{panel.title} by {panel.x_name}" for panel in panels],
+            note="Each point is a row of the scoreboard. Lines connect rows that differ in one setting only.",
+            panels=len(panels),
             has_table=True,
-        ),
+            is_small=True,
+        )
+        yield Section(f"sweeps-{index}", title if len(current) == 1 else f"{title}: {fmt.plain(name)}", [chart])
+
+
+def _panels(rows: Sequence[Row], metric: str) -> Iterator[Sweep]:
+    """Yield the panels of an experiment."""
+    title, is_accuracy = field_label(metric).capitalize(), metric == "test_accuracy"
+    settings = [_settings(row.run) for row in rows]
+    swept = differing(settings)
+    labels = [_label(facts, swept) or fmt.model_and_recipe(row.run) for row, facts in zip(rows, settings, strict=True)]
+    times = [
+        [(row.train_seconds.mean, *_point(row, metric), label)]
+        for row, label in zip(rows, labels, strict=True)
+        if row.train_seconds.mean is not None
     ]
+    if times:
+        yield Sweep(title, "training time, s", times, is_accuracy, is_connected=False)
+    for name in swept:
+        others = [other for other in swept if other != name]
+        values = [facts[name] for facts in settings]
+        # Values of a recipe have no place on a numeric axis.
+        is_numeric = all(isinstance(value, int | float) and value >= 0 for value in values)
+        measures = [(title, metric, is_accuracy)]
+        if name in ("global_batch_size", "effective_device"):
+            has_times = all(row.epoch_seconds.mean is not None for row in rows)
+            rate = (common_units(row.run.units for row in rows).rate.capitalize(), "examples_per_second", False)
+            measures.append(("Epoch time, s", "epoch_seconds", False) if has_times else rate)
+        for measure, field, in_percent in measures:
+            lines: dict[str, list] = {}
+            for row, facts in zip(rows, settings, strict=True):
+                x = facts[name] if is_numeric else _word(facts[name])
+                label = _label(facts, others)
+                lines.setdefault(label, []).append((x, *_point(row, field), label or fmt.model_and_recipe(row.run)))
+            ordered = [sorted(line, key=lambda point: point[0]) for line in lines.values()]
+            yield Sweep(measure, field_label(name), ordered, in_percent, is_connected=True)
 
 
-def _point(row: Row) -> list[str]:
-    """Return the cells of a measured batch size."""
-    batch, step = row.run.global_batch_size, row.step_seconds
-    return [
-        fmt.number(batch),
-        fmt.number(row.epoch_seconds, 2),
-        fmt.number(step, 2, scale=1e3),
-        fmt.number(step, 1, scale=1e6 / max(1, batch)),
-        fmt.number(len(row.seeds)),
-    ]
-
-
-def _in_words(cells: Sequence[str]) -> str:
-    return f"batch {cells[0]}: {cells[1]} s, {cells[2]} ms"
-
-
-def _published_point(row: PublishedRow) -> list[str]:
-    """Return the cells of a published batch size."""
-    epoch, example = fmt.as_published(row.epoch_seconds), fmt.as_published(row.microseconds_per_example)
-    return [fmt.number(row.global_batch_size), epoch, MISSING, example, MISSING]
-
-
-def _line_name(line: BatchLine) -> str:
-    """Return device, host and reasons for caution of a measured line."""
-    run = line.run
-    remarks = [*fmt.remarks(run), "" if run.device_verified else "device not verified"]
-    device = f"{fmt.named_device(run)} on {fmt.hosts(line.hostnames)}"
-    backend = "by JAX" if run.backend == "jax" else ""
-    return fmt.joined(device, backend, f"requested {fmt.plain(run.requested_device)}", *remarks)
+def _point(row: Row, field: str) -> tuple[float | None, float | None]:
+    value = getattr(row, field)
+    return value.mean, value.deviation
 
 
 def history(report: Report) -> Iterator[Section]:
@@ -135,15 +136,15 @@ def history(report: Report) -> Iterator[Section]:
     groups = [group for group in report.history if len(group.entries) > 1][: drawings.MAX_LINES]
     if not groups:
         return
-    names = [group_name(group.entries[0]) for group in groups]
+    titles = [group_name(group.entries[0]) for group in groups]
     endpoints = [[fmt.percent(group.entries[index].test_accuracy) for index in (0, -1)] for group in groups]
     note = "All runs reported under this root, in groups of comparable runs. Lines connect runs of the same seed."
     chart = Chart(
         "Test accuracy and throughput of every run reported here, by date",
         partial(drawings.plot_history, groups),
-        [f"{name}: from {first} to {last}" for name, (first, last) in zip(names, endpoints, strict=True)],
+        [f"{name}: from {first} to {last}" for name, (first, last) in zip(titles, endpoints, strict=True)],
         note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
-        legend=[(name, fmt.plural(len(group.entries), "run")) for name, group in zip(names, groups, strict=True)],
+        legend=[(name, fmt.plural(len(group.entries), "run")) for name, group in zip(titles, groups, strict=True)],
     )
     yield Section("history", "History", [change_table(report), chart])
 

@@ -82,11 +82,11 @@ def scoreboard(report: Report, experiment: str) -> Table:
             *numbers("batch", "epochs", "training time, s", rate, "test accuracy"),
             *words("repeated", "speed-up or reason"),
         ],
-        [our_cells(row, fmt.mark(row.fingerprints, report.current), report.series_of(row)) for row in rows],
+        [our_cells(row, fmt.mark(row.fingerprints, report.current)) for row in rows],
         published,
         label=f"Scoreboard: {fmt.plain(experiment)}",
         caption="Runs of this project, newest first. A row combines runs that differ only in their seed (mean ± "
-        f"standard deviation).{follow}{' Select a row to draw its curves below.' if report.has_curves() else ''}",
+        f"standard deviation).{follow}",
         style=f"scoreboard sortable{' tall' if len(rows) > 20 else ''}",
         brief=brief_scoreboard(report, rows, published, rate),
     )
@@ -103,7 +103,7 @@ def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Gr
     ]
     cells = []
     for row in rows:
-        run, (first, *_) = row.run, our_cells(row, fmt.mark(row.fingerprints, report.current), [])
+        run, (first, *_) = row.run, our_cells(row, fmt.mark(row.fingerprints, report.current))
         runs_note, _, augmented, seed_note, _ = first.notes
         seeds = ", ".join(filter(None, (runs_note, seed_note)))
         data, repetition = fmt.data_verified(run), repeated(row)
@@ -132,7 +132,7 @@ def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Gr
     return Table(columns, cells, published_groups, style="scoreboard")
 
 
-def our_cells(row: Row, mark: str, series: list[int]) -> list[str | Cell]:
+def our_cells(row: Row, mark: str) -> list[str | Cell]:
     """Return the cells of a row of this project."""
     run, runs, seeds = row.run, len(row.seeds), ", ".join(map(fmt.number, row.seeds))
     seed_note = fmt.plain(f"seeds {seeds}") if runs > 1 else f"seed {seeds}, {fmt.plain(row.fingerprints[0])[:8]}"
@@ -148,7 +148,6 @@ def our_cells(row: Row, mark: str, series: list[int]) -> list[str | Cell]:
             notes=(runs_note, fmt.inputs(run), augmented, seed_note, fmt.moment(run.finished_at)),
             tag=mark,
             alarms=fmt.remarks(run, row.resumed),
-            series=series,
         ),
         Cell(f"{requested} → {device}", (fmt.device_note(run), host), needs_care=requested not in ("auto", device)),
         Cell(verified, needs_care=verified != "yes"),

@@ -1,6 +1,5 @@
 "use strict";
-// Sorts the scoreboard and selects the drawn curves. The page is readable without it.
-const COLORS = 6;
+// Sorts the scoreboard. The page is readable without it.
 
 function sortBy(table, heading) {
   const numeric = heading.classList.contains("number");
@@ -34,35 +33,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 }
 
-const boxes = Array.from(document.querySelectorAll("input[data-series]"));
-const rowBoxes = Array.from(document.querySelectorAll("input[data-series-of-row]"));
-const seriesOf = (rowBox) => rowBox.dataset.seriesOfRow.split(" ").map((index) => boxes[Number(index)]);
-
-function draw() {
-  let color = 0;
-  for (const box of boxes) {
-    if (box.checked) color += 1;
-    for (const part of document.querySelectorAll(`[data-series="${box.dataset.series}"]:not(input)`)) {
-      part.classList.toggle("off", !box.checked);
-      if (box.checked) part.style.setProperty("--series", `var(--run-${((color - 1) % COLORS) + 1})`);
-    }
-  }
-  for (const rowBox of rowBoxes) {
-    const chosen = seriesOf(rowBox).filter((box) => box.checked).length;
-    rowBox.checked = chosen > 0;
-    rowBox.indeterminate = chosen > 0 && chosen < seriesOf(rowBox).length;
-  }
-}
-
-for (const box of boxes) box.addEventListener("change", draw);
-for (const rowBox of rowBoxes) {
-  rowBox.addEventListener("change", () => {
-    for (const box of seriesOf(rowBox)) box.checked = rowBox.checked;
-    draw();
-  });
-}
 document.documentElement.classList.add("scripted");
-if (boxes.length) draw();
 // Print everything, because paper cannot unfold.
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
