@@ -67,13 +67,12 @@ def write_live_page(training: Training, run_folder: Path, folder: Path) -> None:
 def _blocks(epochs: Sequence[Mapping[str, Any]], name: str) -> list[Block]:
     if not epochs:
         return [Text("The first epoch is not finished yet.")]
-    run = SimpleNamespace(curves=[EpochMetrics(**row) for row in epochs])
+    run = SimpleNamespace(curves=[EpochMetrics(**row) for row in epochs], steps_per_epoch=None)
     chart = Chart(
         "Accuracy and loss by epoch, training and test",
-        partial(drawings.plot_curves, [run]),
+        partial(drawings.plot_curves, [run], [""]),
         note="Solid lines show test, dashed lines training.",
         legend=[(name, "")],
-        num_drawn=1,
         has_table=True,
     )
     columns = numbers("epoch", "accuracy", "test accuracy", "loss", "test loss", "training, s", "evaluation, s")
