@@ -85,7 +85,7 @@ class Export(Stage, parameters=ExportSettings):
         return {}
 
     def show(self) -> None:
-        """Print the size and agreement of each form, and the paths of the run and the export."""
+        """Print the size and agreement of each form, the name of the run and the path of the export."""
         from pipeline.runs.metrics import EXPORT_NAME
 
         facts = json.loads((self.output().folder / EXPORT_NAME).read_text(encoding="utf-8"))
@@ -95,8 +95,8 @@ class Export(Stage, parameters=ExportSettings):
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  test accuracy {100 * form['accuracy']:.2f}%  "
                 f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"
             )
-        # Their fingerprints differ.
-        print(f"Run:    {self.requires().output()}\nExport: {self.output()}")
+        # Their fingerprints differ, and the run may be on the remote only.
+        print(f"Run:    {self.requires().output().folder.name}\nExport: {self.output()}")
 
 
 @Export.event_handler(luigi.Event.SUCCESS)

@@ -153,7 +153,8 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
     assert "LiteRT int8" in done.stdout
-    assert len(luigi.artifacts("exports")) == 1
+    (run_name,), (export_name,) = luigi.artifacts("runs"), luigi.artifacts("exports")
+    assert done.stdout.endswith(f"Run:    {run_name}\nExport: {luigi.root / 'exports' / export_name}\n")
     again = luigi.here("tasks", *command)
     assert "building" not in again.stderr
     assert "Nothing to do. The export is fresh." in again.stderr
