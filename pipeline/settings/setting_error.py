@@ -1,6 +1,7 @@
 """Errors for invalid settings, and the hints in their messages."""
 
 import configparser
+import contextlib
 import difflib
 import json
 import os
@@ -47,8 +48,10 @@ def settings_file(section: str, name: str = "") -> tuple[str, str | None]:
         parser.read(file, encoding="utf-8")
         if parser.has_option(section, name) if name else parser.has_section(section):
             path = Path(file)
-            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-            return str(shown), parser.get(section, name, fallback="")
+            # The working directory may have been removed.
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                path = path.relative_to(Path.cwd())
+            return str(path), parser.get(section, name, fallback="")
     return "config.ini", None
 
 
