@@ -155,7 +155,7 @@ def report_of(folders, current=(RUN["fingerprint"],), **how):
 
 def cells_of(table) -> list[dict[str, str]]:
     """The rows of a table: by the title of a column all text of its cell."""
-    columns, groups = table.visible()
+    columns, groups = table.visible(has_hidden=True)
     return [
         {
             column.title: ", ".join(filter(None, [*cell.lines(), cell.tag]))

@@ -17,7 +17,8 @@ _MAX_ALTERNATIVE_ROWS = 16
 class Cell:
     """A cell of a table, with its text, smaller ``notes`` below it, and a ``tag`` and ``alarms`` as labels.
 
-    ``needs_care`` colors it. ``share`` is the depth of its background from 0 to 1. Empty notes are omitted.
+    ``needs_care`` colors it. ``share`` is the depth of its background from 0 to 1. The text links to ``anchor``, an id
+    of the page. Empty notes are omitted.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Cell:
     needs_care: bool = False
     share: float | None = None
     is_right: bool = False
+    anchor: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -38,15 +40,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of text or numbers."""
+    """A column of text or numbers. The reader can show an ``is_hidden`` column of the page."""
 
     title: str
     is_number: bool = False
+    is_hidden: bool = False
 
 
-def words(*titles: str) -> list[Column]:
+def words(*titles: str, is_hidden: bool = False) -> list[Column]:
     """Return columns of text."""
-    return [Column(title) for title in titles]
+    return [Column(title, is_hidden=is_hidden) for title in titles]
 
 
 def numbers(*titles: str) -> list[Column]:
@@ -56,19 +59,18 @@ def numbers(*titles: str) -> list[Column]:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of a table below a title. ``is_aside`` marks published rows."""
+    """Rows of a table below a title."""
 
     title: str
     rows: Sequence[Sequence[str | Cell]]
     notes: Sequence[str] = ()
-    is_aside: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with a cell per column. A row is highlighted if its first cell has a tag.
+    """Rows with a cell per column. A row is highlighted if a cell has a tag. The ``head``-th cell names the row.
 
-    ``label`` is the name for screen readers. ``style`` lists CSS classes. ``brief`` is a narrow version for terminals.
+    ``label`` is the name for screen readers. ``style`` lists CSS classes.
     """
 
     columns: Sequence[Column]
@@ -77,13 +79,16 @@ class Table:
     label: str = ""
     caption: str = ""
     style: str = ""
-    brief: "Table | None" = None
+    head: int = 0
 
     def __bool__(self) -> bool:
         return any(group.rows for group in (self, *self.groups))
 
-    def visible(self) -> tuple[list[Column], list[Group]]:
-        """Return the columns that have a value in any row, and the groups with the cells of these columns."""
+    def visible(self, *, has_hidden: bool = False) -> tuple[list[Column], list[Group]]:
+        """Return the columns that have a value in any row, and the groups with the cells of these columns.
+
+        Columns up to the name of the row are always visible. Hidden columns are returned on request.
+        """
         groups = [
             replace(group, rows=[[*map(_cell, row)] for row in group.rows])
             for group in (Group("", self.rows), *self.groups)
@@ -91,7 +96,10 @@ class Table:
         ]
         rows = [row for group in groups for row in group.rows]
         has_values = [any(cell.text not in ("", MISSING) for cell in cells) for cells in zip(*rows, strict=True)]
-        is_visible = [True, *has_values[1:]]
+        is_visible = [
+            index <= self.head or (has_value and (has_hidden or not column.is_hidden))
+            for index, (column, has_value) in enumerate(zip(self.columns, has_values, strict=False))
+        ]
         return list(compress(self.columns, is_visible)), [
             replace(group, rows=[list(compress(row, is_visible)) for row in group.rows]) for group in groups
         ]

@@ -9,8 +9,7 @@ import hashlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ PIPED_COLUMNS = 120
 MAX_COLUMNS = 100
 #: Below this width, each row of a table with many columns becomes a list.
 TABLE_COLUMNS = 80
+_MAX_DIGITS = 8
 # rich prints nothing if the console has only one column.
 _MIN_COLUMNS = 20
 
@@ -94,9 +94,10 @@ def to_markdown(report: Report) -> str:
     for headline, text in warnings(report):
         parts.append(f"> **Warning: {escaped(headline)}.** {escaped(text)}")
     for section in sections(report):
-        parts += [f"## {escaped(section.title)}"] if section.title else []
-        parts += _markdown(section.blocks)
-    return _joined(parts)
+        blocks = [*filter(None, _markdown(section.blocks))]
+        parts += [f"## {escaped(section.title)}"] if section.title and blocks else []
+        parts += blocks
+    return _joined([*parts, "The page report.html has the details."])
 
 
 def format_experiments(report: Report) -> str:
@@ -131,7 +132,8 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             lead = f"{escaped(block.lead)}: " if block.lead else ""
             mark = level if block.kind == "heading" else _MARKS.get(block.kind, block.kind)
             yield f"{mark} {lead}{text}".lstrip()
-        else:
+        # Folded details are on the page.
+        elif block.kind != "fold" or block.is_open:
             yield f"{level} {escaped(block.summary)}" if block.summary else ""
             yield from _markdown(block.blocks, f"{level}#" if block.summary else level)
 
@@ -144,9 +146,7 @@ def _markdown_table(table: Table) -> str:
         if group.title:
             title = " ".join([sentence(group.title), *group.notes]) if group.notes else group.title
             lines.append([f"**{escaped(title.strip())}**", *[""] * (len(columns) - 1)])
-        for row in group.rows:
-            first, *others = map(_markdown_cell, row)
-            lines.append([f"*{first}*" if group.is_aside else first, *others])
+        lines += [[*map(_markdown_cell, row)] for row in group.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -165,10 +165,10 @@ def format_table(report: Report, *, width: int | None = None) -> str:
     parts += [f"WARNING {headline}. {explanation}" for headline, explanation in warnings(report, has_failures=False)]
     parts += [verdict(report), *change_sentences(report)]
     for section in sections(report, TERMINAL):
-        blocks = [block for block in section.blocks if not isinstance(block, Box)]
+        blocks = [block for block in section.blocks if block and not isinstance(block, Box)]
         # Without a request, no experiment is more important than another.
         if not report.current:
-            blocks = [one for block in section.blocks for one in (block.blocks if isinstance(block, Box) else [block])]
+            blocks = [one for block in section.blocks for one in getattr(block, "blocks", [block]) if one]
         parts += ["", section.title] if blocks else []
         for block in blocks:
             parts += [block.text] if isinstance(block, Text) else []
@@ -197,41 +197,47 @@ def _as_text(parts: Iterable[RenderableType], width: int) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def _terminal(full: Table, width: int) -> Iterator[RenderableType]:
-    table = full.brief or full
+def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
     columns, groups = table.visible()
     is_list = width < TABLE_COLUMNS and len(columns) > 3
-    make = _list if is_list else partial(_grid, fits=width >= TABLE_COLUMNS, folds=table is full)
-    yield make(columns, [replace(group, title="") if group.is_aside else group for group in groups])
-    if "scoreboard" in table.style:
-        aside = "   † published elsewhere, not measured here" if any(group.is_aside for group in groups) else ""
-        yield f"* requested run{aside}"
+    if table.caption:
+        yield table.caption
+    yield _list(columns, groups) if is_list else _grid(columns, groups, width)
+    if any(cell.tag for group in groups for row in group.rows for cell in row):
+        yield "* requested run"
 
 
-def _texts(group: Group, row: Sequence[Cell]) -> list[str]:
-    """Return the cells of a row, the first one with its mark."""
-    mark = "† " if group.is_aside else "* " if row[0].tag else ""
-    first, *others = ["\n".join(cell.lines()) for cell in row]
-    return [f"{mark}{first}", *others]
+def _texts(columns: Sequence[Column], row: Sequence[Cell], *, is_list: bool = True) -> list[str]:
+    """Return the cells of a row, with a mark before the name of a requested run. A grid omits notes on numbers."""
+    texts = [
+        cell.text if column.is_number and not is_list else "\n".join(cell.lines())
+        for column, cell in zip(columns, row, strict=True)
+    ]
+    texts = [f"{'*' if cell.tag else ''}{text}" for cell, text in zip(row, texts, strict=True)]
+    return texts if is_list else [text.replace(" / ", "\n").replace(" ±", "\n±") for text in texts]
 
 
-def _grid(columns: Sequence[Column], groups: Sequence[Group], *, fits: bool, folds: bool) -> RichTable:
+def _grid(columns: Sequence[Column], groups: Sequence[Group], width: int) -> RichTable:
     # The box leaves one space between columns. The scoreboard would not fit with more.
     grid = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    for index, column in enumerate(columns):
-        # Numbers are not folded if the width suffices.
-        lines = [line for group in groups for row in group.rows for line in row[index].lines() if column.is_number]
-        min_width = min(max(map(len, lines), default=1), 8) if fits else None
+    rows_of = [[_texts(columns, row, is_list=False) for row in group.rows] for group in groups]
+    columns_of = zip([column.title.replace(" ", "\n") for column in columns], *chain(*rows_of), strict=True)
+    longest = [max(len(line) for text in texts for line in text.splitlines() or [""]) for texts in columns_of]
+    longest[0] = max(longest[0], *(len(group.title) for group in groups))
+    # The widest columns are folded until all fit. Numbers are not folded.
+    limits = range(width, 0, -1)
+    minimum = [_MAX_DIGITS if column.is_number else 1 for column in columns]
+    widths = ([min(most, max(limit, least)) for most, least in zip(longest, minimum, strict=True)] for limit in limits)
+    fitting = next((widths for widths in widths if sum(widths) + len(widths) - 1 <= width), [1] * len(columns))
+    for index, (column, column_width) in enumerate(zip(columns, fitting, strict=True)):
         justify = "right" if column.is_number and index else "left"
-        grid.add_column(RichText(column.title), justify=justify, overflow="fold", min_width=min_width)
-    for group in groups:
+        grid.add_column(RichText(column.title), justify=justify, overflow="fold", width=column_width)
+    for group, rows in zip(groups, rows_of, strict=True):
         grid.add_section()
         if group.title:
             grid.add_row(RichText(group.title))
-        for row in group.rows:
-            first, *others = _texts(group, row)
-            texts = first.replace(" / ", "\n"), *others
-            grid.add_row(*(RichText(text.replace(" ±", "\n±") if folds else text) for text in texts))
+        for row in rows:
+            grid.add_row(*map(RichText, row))
     return grid
 
 
@@ -241,7 +247,7 @@ def _list(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
     for group in groups:
         grid.add_row("", RichText(group.title))
         for row in group.rows:
-            for column, text in zip(columns, _texts(group, row), strict=True):
+            for column, text in zip(columns, _texts(columns, row), strict=True):
                 grid.add_row(RichText(column.title, overflow="fold"), RichText(text, overflow="fold"))
             grid.add_row()
     return grid

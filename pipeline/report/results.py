@@ -1,15 +1,15 @@
 """Results of each experiment for a README, with the newest row of each setup and the machines."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
 
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Cell, Text
+from pipeline.report.blocks import Block, Text
+from pipeline.report.data.experiments import ranked
 from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import grouped_rows
 from pipeline.report.report import Report
-from pipeline.report.sections.scoreboard import scoreboard
+from pipeline.report.sections.scoreboard import published, scoreboard
 from pipeline.runs.record import FINISHED, names
 
 
@@ -25,17 +25,16 @@ def results(report: Report) -> list[Block]:
     numbered = {name: f"machine {index}" if len(machines) > 1 else "" for index, name in enumerate(machines, start=1)}
     blocks: list[Block] = []
     for rows in experiments:
-        table = scoreboard(newest_only, rows[0].run.experiment)
-        cells = [_on(numbered[_machine(row.run)], line) for row, line in zip(rows, table.rows, strict=True)]
-        blocks += [Text(fmt.plain(rows[0].run.experiment), kind="heading"), replace(table, rows=cells, caption="")]
+        name = rows[0].run.experiment
+        table = scoreboard(newest_only, name)
+        devices = [column.title for column in table.columns].index("device")
+        cells = []
+        for row, line in zip(chain(*ranked(rows)), table.rows, strict=True):
+            device = replace(line[devices], notes=(*line[devices].notes, numbered[_machine(row.run)]))
+            cells.append([*line[:devices], device, *line[devices + 1 :]])
+        blocks += [Text(fmt.plain(name), kind="heading"), replace(table, rows=cells), published(newest_only, name)]
     leads = {machine: f"Measured on {name}".rstrip() for machine, name in numbered.items()}
     return [*blocks, *(Text(machine, lead=lead, kind="-") for machine, lead in leads.items())]
-
-
-def _on(machine: str, cells: Sequence[Any]) -> list[str | Cell]:
-    """Return the cells of a row, with the name of its machine below the device."""
-    run, device, *rest = cells
-    return [run, replace(device, notes=(*device.notes, machine)), *rest]
 
 
 def _machine(run: Run) -> str:

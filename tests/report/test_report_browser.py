@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from luigi_process import PROJECT
-from report_runs import RUN, render, run_of, write_evaluation, write_run
+from report_runs import RUN, SKIPPED, render, run_of, write_evaluation, write_run
 
 from pipeline.report.live import Training, write_live_page
 from tasks.commands.report import Handler
@@ -130,6 +130,20 @@ def page_of_six(tmp_path_factory) -> Path:
     return folder / "out" / "report.html"
 
 
+@pytest.fixture(scope="module")
+def page_of_a_sweep(tmp_path_factory) -> Path:
+    """A report about 24 requested runs with three settings that differ, one of them skipped."""
+    folder = tmp_path_factory.mktemp("sweep")
+    folders, names = [], [f"{n:064x}" for n in range(24)]
+    for n, name in enumerate(names):
+        facts = {"fingerprint": name, "global_batch_size": 64 << n % 4, "learning_rate": 0.001 * (1 + n // 4 % 3)}
+        facts |= {"precision": ("float32", "bfloat16")[n // 12], "test_accuracy": 0.6 + n / 100, "seed": 0}
+        facts |= {"test_tta_accuracy": 0.7, "input_shape": (32, 32, 3), "augment": "alternating_flip, translate:2"}
+        folders.append(write_run(folder / name, **facts | ({} if n else SKIPPED)))
+    render(folders, folder / "out", current=names)
+    return folder / "out" / "report.html"
+
+
 @pytest.fixture
 def cleared(browser):
     """The browser with an empty page, light and wide, its logs empty."""
@@ -157,14 +171,31 @@ def requested(browser) -> set[str]:
     return {e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"}
 
 
-def rows(browser, column: int) -> list[str]:
-    script = """return [...document.querySelector(".scoreboard").tBodies[0].rows]
+def column(browser, title: str) -> int:
+    script = """return [...document.querySelectorAll(".scoreboard th[data-column]")]
+        .findIndex(heading => heading.textContent === arguments[0])"""
+    return browser.execute_script(script, title)
+
+
+def rows(browser, title: str) -> list[str]:
+    script = """return [...document.querySelector(".scoreboard").tBodies[0].rows].filter(row => !row.hidden)
         .map(row => row.cells[arguments[0]].innerText)"""
-    return browser.execute_script(script, column)
+    return browser.execute_script(script, column(browser, title))
 
 
-def heading(browser, column: int):
-    return browser.find_element(By.CSS_SELECTOR, f".scoreboard th[data-column='{column}']")
+def heading(browser, title: str):
+    return browser.find_element(By.CSS_SELECTOR, f".scoreboard th[data-column='{column(browser, title)}']")
+
+
+def sort(browser, title: str) -> str:
+    """Click a heading and return the order."""
+    heading(browser, title).find_element(By.TAG_NAME, "button").click()
+    return heading(browser, title).get_attribute("aria-sort")
+
+
+def visible_titles(browser) -> list[str]:
+    headings = browser.find_elements(By.CSS_SELECTOR, ".scoreboard th[data-column]")
+    return [one.text for one in headings if one.is_displayed()]
 
 
 def test_the_page_logs_no_error_and_asks_for_nothing(opened, page):
@@ -192,7 +223,7 @@ def test_the_page_of_many_runs_is_small_and_made_of_few_elements(
 def test_a_label_that_is_a_tag_stays_text_and_a_foreign_script_does_not_run(opened):
     assert not opened.find_elements(By.CSS_SELECTOR, "img[src=x]")
     assert HOSTILE[:20] in opened.find_element(By.CSS_SELECTOR, ".gallery").text
-    assert any(HOSTILE in text for text in rows(opened, 0))
+    assert any(HOSTILE in text for text in rows(opened, "run"))
     opened.execute_script("""const script = document.createElement("script");
         script.textContent = "window.foreign = true"; document.body.append(script)""")
     assert opened.execute_script("return window.foreign") is None
@@ -200,31 +231,50 @@ def test_a_label_that_is_a_tag_stays_text_and_a_foreign_script_does_not_run(open
 
 
 def test_figures_sort_the_largest_first_then_the_smallest_and_missing_ones_last(opened):
-    button = heading(opened, 8).find_element(By.TAG_NAME, "button")
-    button.click()
-    rates = [float(text.replace(",", "")) for text in rows(opened, 8)]
+    assert sort(opened, "images/s") == "descending"
+    rates = [float(text.replace(",", "")) for text in rows(opened, "images/s")]
     assert rates == sorted(rates, reverse=True)
-    assert heading(opened, 8).get_attribute("aria-sort") == "descending"
-    button.click()
-    assert [float(text.replace(",", "")) for text in rows(opened, 8)] == sorted(rates)
-    assert heading(opened, 8).get_attribute("aria-sort") == "ascending"
+    assert sort(opened, "images/s") == "ascending"
+    assert [float(text.replace(",", "")) for text in rows(opened, "images/s")] == sorted(rates)
     # A run without the figure stays below in either order.
-    button = heading(opened, 9).find_element(By.TAG_NAME, "button")
     for _ in range(2):
-        button.click()
-        assert rows(opened, 9)[-1] == "–"
+        sort(opened, "test accuracy")
+        assert rows(opened, "test accuracy")[-1] == "–"
 
 
-def test_words_sort_by_keyboard_one_column_at_a_time_and_published_rows_stay_below(opened):
-    heading(opened, 8).find_element(By.TAG_NAME, "button").click()
-    heading(opened, 0).find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
-    names = [text.split()[0] for text in rows(opened, 0)]
+def test_words_sort_by_keyboard_one_column_at_a_time(opened):
+    sort(opened, "images/s")
+    heading(opened, "run").find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    names = [text.split()[0] for text in rows(opened, "run")]
     assert names[1:] == sorted(names[1:])
     sorted_by = opened.find_elements(By.CSS_SELECTOR, "th[aria-sort$=scending]")
-    assert [one.get_attribute("data-column") for one in sorted_by] == ["0"]
-    # Published rows stay below whatever is sorted.
-    heading(opened, 7).find_element(By.TAG_NAME, "button").click()
-    assert "Published elsewhere" in opened.find_element(By.CSS_SELECTOR, ".scoreboard tbody:last-child").text
+    assert [one.text.strip("\u2009↑") for one in sorted_by] == ["run"]
+
+
+def test_the_best_run_is_the_first_and_a_search_leaves_the_rows_with_all_its_words(opened):
+    accuracies = [float(text.strip("%")) for text in rows(opened, "test accuracy")[:-1]]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert rows(opened, "#") == [*map(str, range(1, 40)), "–"]
+    field = opened.find_element(By.CSS_SELECTOR, "input[type=search]")
+    field.send_keys("NET_01 onecycle")
+    assert {text.split()[0][:6] for text in rows(opened, "run")} == {"net_01"}
+    assert opened.find_element(By.TAG_NAME, "output").text == "10 of 40 rows"
+    field.send_keys(Keys.BACKSPACE * 20)
+    assert len(rows(opened, "run")) == 40
+    assert opened.find_element(By.TAG_NAME, "output").text == ""
+
+
+def test_the_reader_chooses_the_columns(opened):
+    titles = visible_titles(opened)
+    assert len(titles) <= 10
+    assert titles[:2] == ["#", "run"]
+    opened.find_element(By.CSS_SELECTOR, ".toolbar summary").click()
+    choice = {one.text: one for one in opened.find_elements(By.CSS_SELECTOR, ".toolbar details label")}
+    assert {"device verified", "speed-up or reason", "finished", "hosts"} <= set(choice) - set(titles)
+    choice["finished"].click()
+    choice["device"].click()
+    assert set(visible_titles(opened)) == {*titles, "finished"} - {"device"}
+    assert rows(opened, "finished")[0].startswith("2026-03-")
 
 
 @pytest.mark.slow
@@ -293,7 +343,13 @@ def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop_and_words_s
     for width in (390, 800, 1400):
         page = in_a_window(width)
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
-        for what in (".scoreboard td", "td[data-label='test accuracy']", "svg", ".tiles dd", ".matrix td"):
+        for what in (
+            ".scoreboard.sortable td:not(.hidden)",
+            "td[data-label='test accuracy']",
+            "svg",
+            ".tiles dd",
+            ".matrix td",
+        ):
             found = "[...document.querySelectorAll(arguments[0])].filter(part => part.getClientRects().length)"
             shares = page.execute_script(f"{SHOWN} return {found}.map(shown)", what)
             assert shares, what
@@ -302,6 +358,23 @@ def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop_and_words_s
         sizes = page.execute_script(pixels)
         assert min(sizes) >= 9
         assert max(sizes) <= 20
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_sweep_of_24_runs_fits_its_window_by_ten_columns_or_stacked(cleared, page_of_a_sweep, in_a_window, width):
+    page = in_a_window(width)
+    page.get(page_of_a_sweep.as_uri())
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    board = "document.querySelector('.scroll:has(.scoreboard)')"
+    assert page.execute_script(f"return {board}.scrollWidth <= {board}.clientWidth")
+    is_table = "return getComputedStyle(document.querySelector('.scoreboard tbody tr')).display === 'table-row'"
+    assert page.execute_script(is_table) == (width == 1280)
+    titles = ["#", "run", "batch", "learning rate", "precision"]
+    titles += ["test accuracy", "training time, s", "images/s", "device"]
+    assert visible_titles(page) == titles
+    caption = page.find_element(By.CSS_SELECTOR, ".scoreboard caption").text
+    assert caption.startswith("Best first by test accuracy. All rows: 2 epochs · seed 0 · cifar10 (verified) · 32×32×3")
+    assert "skipped: no TPU answers" in rows(page, "run")[-1]
 
 
 def test_the_figures_of_a_run_fill_their_last_row_and_a_wide_window_is_used_up_to_a_readable_line(
@@ -338,7 +411,7 @@ def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboa
     assert page_of_six.stat().st_size < 1_000_000
     cleared.get(page_of_six.as_uri())
     assert cleared.get_log("browser") == []
-    visible = "return [...document.querySelectorAll('.scoreboard')].map(board => board.checkVisibility())"
+    visible = "return [...document.querySelectorAll('.scoreboard.sortable')].map(board => board.checkVisibility())"
     assert cleared.execute_script(visible) == [True, *[False] * 5], "the one that was asked for"
     assert cleared.execute_script("return document.querySelectorAll('*').length") < 10_000
     cleared.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
@@ -353,22 +426,12 @@ def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboa
         assert min(shares) > 0.99
 
 
-def test_the_accuracies_of_this_project_alone_are_bold(unfolded, in_a_window):
-    weights = """return [...document.querySelectorAll(arguments[0] + " td[data-label='test accuracy']")]
-        .map(cell => getComputedStyle(cell).fontWeight)"""
-    page = in_a_window(1400)
-    assert set(page.execute_script(weights, ".scoreboard tr:not(.published)")) == {"600"}
-    assert set(page.execute_script(weights, ".scoreboard tr.published")) == {"400"}
-
-
 def test_in_a_narrow_window_each_figure_has_its_name_and_the_rows_can_be_sorted(unfolded, in_a_window):
     page = in_a_window(390)
-    labels = """return [...document.querySelector(".scoreboard tbody tr").cells].slice(1)
+    labels = """return [...document.querySelector(".scoreboard tbody tr").cells]
         .map(cell => getComputedStyle(cell, "::before").content.replaceAll('"', ""))"""
-    assert {"test accuracy", "images/s", "requested → effective device"} <= set(page.execute_script(labels))
-    button = heading(page, 9).find_element(By.TAG_NAME, "button")
-    button.click()
-    assert heading(page, 9).get_attribute("aria-sort") == "descending"
+    assert {"test accuracy", "images/s", "device"} <= set(page.execute_script(labels))
+    assert sort(page, "test accuracy") == "descending"
 
 
 def test_the_page_is_readable_without_its_script(opened, page):
@@ -376,7 +439,8 @@ def test_the_page_is_readable_without_its_script(opened, page):
     try:
         opened.get(page.as_uri())
         assert opened.find_element(By.CSS_SELECTOR, ".legend").is_displayed()
-        assert not opened.find_elements(By.CSS_SELECTOR, "th button")
+        assert not opened.find_elements(By.CSS_SELECTOR, "th button, .toolbar")
+        assert len(visible_titles(opened)) <= 10
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 

@@ -187,8 +187,9 @@ def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_pat
     ]
     assert nodes[1].artifact == f"cifar10-{records['fingerprint'][:12]}"
     assert (nodes[1].seconds, nodes[1].settings) == (1.5, {"stage": "Records"})
-    table = render([folder], tmp_path / "out")["report.md"]
-    assert f"| Records | cifar10-{records['fingerprint'][:12]} | 1.5 s |" in table
+    page = render([folder], tmp_path / "out")["report.html"]
+    assert "3 artifacts that the requested runs depend on" in page
+    assert f"cifar10-{records['fingerprint'][:12]}" in page
 
 
 def test_the_lineage_of_a_run_from_elsewhere_is_its_fingerprints(make_run, tmp_path):

@@ -67,9 +67,9 @@ def test_every_rendering_shows_means_and_speed_ups(sweep, tmp_path):
         )
         assert "24.50" in text
         assert "± 0.71" in text
+    for text in (files["report.html"], files["report.md"]):
         assert "3.00 ×" in text
-        assert "published elsewhere" in text
-    assert max(map(len, table.splitlines())) <= 120
+    assert max(map(len, table.splitlines())) <= 100
 
 
 def test_runs_that_override_their_recipe_say_so(make_run):
@@ -79,10 +79,10 @@ def test_runs_that_override_their_recipe_say_so(make_run):
         make_run("other", fingerprint="2" * 64, content_digests=DIGESTS, **overrides),
     ]
     rows = scoreboard_of(folders, ["1" * 64], published=[])
-    words = "baseline_cnn / onecycle / learning rate 0.002 / label smoothing 0,"
-    # Of a run that left it to its recipe nothing is said.
-    assert sorted(row["run"].startswith(words) for row in rows) == [False, True]
-    assert not [row for row in rows if "weight decay" in row["run"]]
+    # A run without overrides has the values of its recipe.
+    assert sorted(row["learning rate"] for row in rows) == ["0.002", "recipe"]
+    assert sorted(row["label smoothing"] for row in rows) == ["0", "recipe"]
+    assert not [row for row in rows if "weight decay" in row]
 
 
 def test_a_sweep_is_drawn_on_a_page_that_still_loads_nothing(sweep, tmp_path):
@@ -120,7 +120,6 @@ def test_a_skipped_run_is_a_row_with_its_reason_and_no_figures(make_run, tmp_pat
         assert "no TPU answers. Start on a TPU VM." in text
         assert "skipped: no TPU answers" in text
     row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
-    assert row.endswith("| skipped |")
     assert "no TPU answers" in row
     assert "<svg" not in files["report.html"]
 
@@ -305,7 +304,6 @@ def test_receipt_and_memory_are_shown_whatever_they_hold(make_run, tmp_path):
     for content in (foreign(page), text):
         assert "<script" not in content
         assert "\x1b" not in content
-    assert r"\[x\]" in text
 
 
 @pytest.mark.parametrize("size", [0, 2**62])

@@ -104,37 +104,38 @@ def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(tex
 
 def test_of_a_text_characters_are_counted_and_no_images(text_run):
     (row,) = scoreboard_of([text_run(test_examples=1_552)], experiment="tiny_shakespeare")
-    assert "1,552 characters" in row["test accuracy"]
-    assert "standard error" not in row["test accuracy"]
-    assert "1,552 images" not in row["test accuracy"]
+    assert "1,552 characters" in row["test loss"]
+    assert "standard error" not in row["test loss"]
+    assert "1,552 images" not in row["test loss"]
+
+
+def definitions(folders, out, **how) -> str:
+    """The text of the glossary on the page."""
+    page = render(folders, out, **how)["report.html"]
+    return Outline(page.partition('<h2 id="definitions">')[2].partition("</section>")[0]).text
 
 
 def test_a_report_of_texts_alone_defines_no_word_of_images(text_run, tmp_path):
-    files = render([text_run()], tmp_path / "out")
-    for text in (files["report.html"], files["report.md"]):
-        defined = text.partition("Glossary")[2]
-        assert "Characters/s" in defined
-        assert "sequences per optimizer step" in defined
-        assert "Temperature" in defined
-        assert "Test accuracy" in defined
-        assert "image" not in defined.lower()
-        assert "Calibration" not in defined
+    defined = definitions([text_run()], tmp_path / "out")
+    for words in ("Characters/s", "sequences per optimizer step", "Temperature", "Test accuracy"):
+        assert words in defined
+    assert "image" not in defined.lower()
+    assert "Calibration" not in defined
 
 
 def test_a_report_of_images_alone_defines_no_word_of_texts(make_run, tmp_path):
-    defined = render([make_run()], tmp_path / "out")["report.md"].partition("Glossary")[2]
-    assert "**Images/s**: Training images per second" in defined
+    defined = definitions([make_run()], tmp_path / "out")
+    assert "Images/sTraining images per second" in defined
     assert "Calibration" in defined
     for word in ("character", "Temperature", "nats", "sequence"):
         assert word not in defined
 
 
 def test_a_report_of_both_and_one_of_nothing_yet_define_the_words_of_both(text_run, make_run, tmp_path):
-    both = render([text_run(), make_run("images", fingerprint="b" * 64)], tmp_path / "out")["report.md"]
-    nothing = render([], tmp_path / "none", current=[])["report.md"]
-    for text in (both, nothing):
-        defined = text.partition("Glossary")[2]
-        for words in ("**Images/s or characters/s**", "images or sequences per optimizer step", "Calibration",
+    both = definitions([text_run(), make_run("images", fingerprint="b" * 64)], tmp_path / "out")
+    nothing = definitions([], tmp_path / "none", current=[])
+    for defined in (both, nothing):
+        for words in ("Images/s or characters/s", "images or sequences per optimizer step", "Calibration",
                       "Temperature", "Share of the test images", "Share of the test split's characters"):  # fmt: skip
             assert words in defined
 

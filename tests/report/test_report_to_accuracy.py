@@ -6,12 +6,12 @@ from report_runs import EPOCH, run_of
 
 
 def setup_module() -> None:
-    global build_report, circumstances, read_run, accuracy, tiles, to_accuracy
+    global build_report, circumstances, read_run, metric, tiles, to_accuracy
     from pipeline.report import build_report
     from pipeline.report.data.measures import to_accuracy
     from pipeline.report.data.reading import read_run
     from pipeline.report.sections.runs import circumstances, tiles
-    from pipeline.report.sections.scoreboard import accuracy
+    from pipeline.report.sections.scoreboard import metric
 
 
 TIMES = dict.fromkeys(
@@ -82,7 +82,7 @@ def test_the_report_says_both(make_run):
     )
     assert ("Test accuracy with test-time augmentation", "92.34%") in tiles(one)
     (scenario,) = build_report([folder], current=[]).scenarios
-    cell = accuracy(scenario)
+    cell = metric(scenario)
     assert cell.text == "91.20%"
     assert cell.notes == ("92.34% with TTA", "validation 91.00% (92.00% with TTA)")
 

@@ -10,7 +10,7 @@ from pipeline.problems.results import merit
 from pipeline.report.data.changes import Change, changes
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import Row
-from pipeline.runs.record import FINISHED
+from pipeline.runs.record import FINISHED, SKIPPED
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,21 @@ def experiments(
 
 def _best(rows: Sequence[Row]) -> Row | None:
     """Return the row with the best ranking metric on the requested data, the newest of equals, or None."""
-    ranked = [
+    return next(iter(ranked(rows)[0]), None)
+
+
+def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows with a ranking metric on the requested data, best first, and the others, skipped rows last."""
+    with_metric = [
         row for row in rows if row.run.status == FINISHED and not row.run.is_placeholder and _merit(row) > -math.inf
     ]
-    newest = max(ranked, key=_moment, default=None)
+    newest = max(with_metric, key=_moment, default=None)
     # Different problems have no common metric.
-    comparable = [row for row in ranked if row.run.problem == newest.run.problem]
-    return max(comparable, key=lambda row: (_merit(row), _moment(row)), default=None)
+    comparable = [row for row in with_metric if row.run.problem == newest.run.problem]
+    best_first = sorted(comparable, key=lambda row: (_merit(row), _moment(row)), reverse=True)
+    ids = set(map(id, comparable))
+    rest = [row for row in rows if id(row) not in ids]
+    return best_first, sorted(rest, key=lambda row: row.run.status == SKIPPED)
 
 
 def _merit(row: Row) -> float:

@@ -1,18 +1,27 @@
-"""Scoreboards, with a line per experiment and a table of its runs and of published metrics."""
+"""Scoreboards, with a line per experiment and a table of its runs, best first, and of published metrics."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Box, Cell, Group, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Box, Cell, Column, Group, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import Change, describe_change
+from pipeline.report.data.experiments import ranked
 from pipeline.report.data.published import PublishedRow
 from pipeline.report.data.reading import Run
-from pipeline.report.data.scenarios import Row
+from pipeline.report.data.scenarios import Row, field_label
 from pipeline.report.formats import MISSING, Spread
 from pipeline.report.report import Report
+from pipeline.runs.record import SKIPPED, RunRecord, names
+
+_MAX_SETTINGS, _MAX_SEEDS = 4, 5
+# Settings that the scoreboard states with their defaults too.
+_ALWAYS_STATED = ("global_batch_size", "epochs", "requested_precision", "seed", "requested_dataset", "input_shape")
+_IN_OTHER_COLUMNS = ("model", "training_recipe", "requested_device", "requested_backend")
 
 # From this accuracy on, the number of mistakes replaces the standard error.
 _MIN_COUNTED_ACCURACY = 0.95
@@ -37,9 +46,9 @@ def overview(report: Report) -> Iterator[Section]:
         if newest:
             latest = f"{ranking_metric(newest, newest) or MISSING}, {fmt.moment(newest.finished_at)}"
         rows.append((fmt.plain(experiment.name), *cells[:2], latest, _change(experiment.change), *cells[2:]))
-    label = "Experiments with their best row, its time and hardware, and the newest run with its change"
-    brief = Table(words(*titles[:4]), [(*row[:2], row[2].replace(" / ", ", "), row[3]) for row in rows])
-    table = Table(words(*titles), rows, label=label, style="overview", brief=brief)
+    columns = [*words(*titles[:5]), *words(*titles[5:], is_hidden=True)]
+    label = "Experiments with their best row, and the newest run with its change"
+    table = Table(columns, rows, label=label, style="overview")
     yield Section("overview", "Experiments", [table])
 
 
@@ -56,111 +65,163 @@ def scoreboards(report: Report) -> Iterator[Section]:
     if not report.experiments:
         yield Section("scoreboard", "Scoreboard", [Text("No run has finished yet.")])
     for index, experiment in enumerate(report.experiments):
-        block = table = scoreboard(report, experiment.name)
+        table = scoreboard(report, experiment.name)
+        blocks = [table, Box("fold", [published(report, experiment.name)], summary="Results published elsewhere")]
         if index and not experiment.is_current:
-            block = Box("fold", [table], summary=f"{fmt.plural(len(table.rows), 'row')} of other runs under this root")
+            summary = f"{fmt.plural(len(table.rows), 'row')} of other runs under this root"
+            blocks = [Box("fold", blocks, summary=summary)]
         title = f"Scoreboard: {fmt.plain(experiment.name)}" if len(report.experiments) > 1 else "Scoreboard"
-        yield Section("scoreboard" if index == 0 else f"scoreboard-{index + 1}", title, [block])
+        yield Section("scoreboard" if index == 0 else f"scoreboard-{index + 1}", title, blocks)
 
 
 def scoreboard(report: Report, experiment: str) -> Table:
-    """Return the rows of an experiment, newest first, followed by published metrics."""
-    rows = [row for row in report.scenarios if row.run.experiment == experiment]
-    rate = common_units(row.run.units for row in rows).rate
-    sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
-    for row in report.published:
-        if row.experiment == experiment:
-            not_stated = "; ".join(fmt.plain(fact, 200) for fact in row.not_stated)
-            notes = (fmt.plain(row.source, 300), fmt.sentence(f"Not stated: {not_stated}") if not_stated else "")
-            sources.setdefault(notes, []).append(published_cells(row))
-    title = "Published elsewhere, not measured here"
-    published = [Group(title, cells, notes, is_aside=True) for notes, cells in sources.items()]
-    follow = " Numbers that were published elsewhere follow." if published else ""
+    """Return the rows of an experiment, best first. Its columns are settings that differ, and at most six others."""
+    best_first, others = ranked([row for row in report.scenarios if row.run.experiment == experiment])
+    rows = [*best_first, *others]
+    finished = [row for row in rows if row.run.status != SKIPPED] or rows
+    values = {name: [setting(row, name) for row in finished] for name in _settings()}
+    run, num_values = finished[0].run, {name: len(set(values[name])) for name in values}
+    differing = sorted((name for name in values if num_values[name] > 1), key=lambda name: -num_values[name])
+    shown, more = differing[:_MAX_SETTINGS], differing[_MAX_SETTINGS:]
+    shared = [_phrase(run, name, values[name][0]) for name in values if num_values[name] == 1 and _is_stated(run, name)]
+    metrics = " or ".join(dict.fromkeys(_ranking(row.run).replace("_", " ") for row in rows))
+    columns = [
+        *numbers("#"),
+        *words("run"),
+        *(_column(run, name) for name in shown),
+        *numbers(metrics, "training time, s", common_units(row.run.units for row in rows).rate),
+        *words("device"),
+        *words("device verified", "repeated", "speed-up or reason", "finished", "hosts", is_hidden=True),
+        *(replace(_column(run, name), is_hidden=True) for name in more),
+    ]
+    current = (
+        report.current if len(rows) == 1 or not all(set(row.fingerprints) & set(report.current) for row in rows) else []
+    )
+    lines = []
+    for rank, row in enumerate(rows, start=1):
+        number = fmt.number(rank) if rank <= len(best_first) else MISSING
+        name = _name(row, fmt.mark(row.fingerprints, current))
+        settings = ([setting(row, name) for name in group] for group in (shown, more))
+        lines.append([number, name, *next(settings), *measured_cells(row), *next(settings)])
+    order = f"Best first by {metrics}. " if len(best_first) > 1 else ""
     return Table(
-        [
-            *words("run", "requested → effective device", "device verified", "data, verified", "precision"),
-            *numbers("batch", "epochs", "training time, s", rate, "test accuracy"),
-            *words("repeated", "speed-up or reason"),
-        ],
-        [our_cells(row, fmt.mark(row.fingerprints, report.current)) for row in rows],
-        published,
+        columns,
+        lines,
         label=f"Scoreboard: {fmt.plain(experiment)}",
-        caption="Runs of this project, newest first. A row combines runs that differ only in their seed (mean ± "
-        f"standard deviation).{follow}",
+        caption=f"{order}{'All rows' if len(rows) > 1 else 'Settings'}: {' · '.join(filter(None, shared))}.",
         style=f"scoreboard sortable{' tall' if len(rows) > 20 else ''}",
-        brief=brief_scoreboard(report, rows, published, rate),
+        head=1,
     )
 
 
-def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Group], rate: str) -> Table:
-    """Return the scoreboard for a terminal. Columns without differences, such as a single dataset, stay empty."""
-    has_several = len({row.run.dataset for row in rows}) > 1
-    has_precisions = len({fmt.computed_in(row.run) for row in rows}) > 1
-    columns = [
-        *words("run", "device", "data"),
-        *numbers("batch", "epochs", "training time, s", rate, "test accuracy"),
-        *words("repeated", "speed-up"),
-    ]
-    cells = []
-    for row in rows:
-        run, (first, *_) = row.run, our_cells(row, fmt.mark(row.fingerprints, report.current))
-        runs_note, _, augmented, seed_note, _ = first.notes
-        seeds = ", ".join(filter(None, (runs_note, seed_note)))
-        data, repetition = fmt.data_verified(run), repeated(row)
-        requested, effective = fmt.plain(run.requested_device), fmt.plain(run.effective_device)
-        ranking = ranking_metric(run, row) if results_of(run.problem).ranking.metric == "test_loss" else ""
-        speedup = "" if row.speedup.ratio is None else f"{fmt.number(row.speedup.ratio, 2)} ×"
-        device_notes = (fmt.computed_in(run) if has_precisions else "", "" if run.device_verified else "not verified")
-        cells.append(
-            [
-                Cell(first.text.replace(" / ", ", "), notes=(seeds, augmented), tag=first.tag, alarms=first.alarms),
-                Cell(f"{requested} → {effective}", notes=device_notes),
-                Cell(fmt.plain(run.dataset), ("not verified",) if data == "no" else ()) if has_several else "",
-                fmt.number(run.global_batch_size),
-                fmt.number(run.epochs),
-                fmt.number(row.train_seconds, 2),
-                fmt.number(row.examples_per_second),
-                Cell(fmt.percent(row.test_accuracy, 2), notes=(ranking,)),
-                repetition,
-                speedup,
-            ]
-        )
-    published_groups = [
-        Group("", [[Cell(str(row[0])), row[1], "", *row[5:9], row[9], "", ""] for row in group.rows], is_aside=True)
-        for group in published
-    ]
-    return Table(columns, cells, published_groups, style="scoreboard")
+def _settings() -> list[str]:
+    """Return the fields of the record that are settings of the scoreboard."""
+    fields = dict.fromkeys((*_ALWAYS_STATED, *names("setting", repeated=False), "initial_weights_digest"))
+    return [name for name in fields if name not in _IN_OTHER_COLUMNS]
 
 
-def our_cells(row: Row, mark: str) -> list[str | Cell]:
-    """Return the cells of a row of this project."""
-    run, runs, seeds = row.run, len(row.seeds), ", ".join(map(fmt.number, row.seeds))
-    seed_note = fmt.plain(f"seeds {seeds}") if runs > 1 else f"seed {seeds}, {fmt.plain(row.fingerprints[0])[:8]}"
-    runs_note = fmt.plural(runs, "run") if runs > 1 else ""
-    augmented = f"augmented by {fmt.plain(run.augment)}" if run.augment else ""
-    requested, device = fmt.plain(run.requested_device), fmt.plain(run.effective_device)
-    host = f"on {fmt.hosts(row.hostnames)}" if any(row.hostnames) else ""
-    verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
-    precision, verdict, speedup = fmt.plain(run.requested_precision), repeated(row), row.speedup
+def setting_title(name: str) -> str:
+    """Return the title of a setting's column."""
+    return field_label(name).removeprefix("requested ").removeprefix("global ")
+
+
+def setting(row: Row, name: str) -> str:
+    """Return a setting of a row, with the requested value if another one is effective."""
+    run = row.run
+    if name == "seed":
+        seeds = [*dict.fromkeys(map(fmt.number, row.seeds))]
+        return ", ".join(seeds) if len(seeds) <= _MAX_SEEDS else fmt.plural(len(seeds), "seed")
+    if name in ("requested_dataset", "input_shape"):
+        return fmt.data_phrase(run) if name == "requested_dataset" else fmt.inputs(run)
+    requested, effective = (_word(getattr(run, field)) for field in (name, name.removeprefix("requested_")))
+    text = effective if requested in ("auto", effective) else f"{requested} → {effective}"
+    return f"{text} by JAX" if name == "requested_precision" and run.backend == "jax" else text
+
+
+def _word(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "auto", True: "on", False: "off"}[value]
+    if isinstance(value, float):
+        return "recipe" if value < 0 else f"{value:g}"
+    return fmt.number(value) if isinstance(value, int) else fmt.plain(value) or "none"
+
+
+def _column(run: Run, name: str) -> Column:
+    value = getattr(run, name)
+    return Column(setting_title(name), is_number=isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _phrase(run: Run, name: str, value: str) -> str:
+    """Return a setting for the caption."""
+    if name in ("requested_precision", "requested_dataset", "input_shape"):
+        return value
+    return fmt.plural(run.epochs, "epoch") if name == "epochs" else f"{setting_title(name)} {value}"
+
+
+def _is_stated(run: Run, name: str) -> bool:
+    """Return whether the scoreboard states a setting that all rows share."""
+    return name in _ALWAYS_STATED or getattr(run, name) not in (RunRecord.model_fields[name].default, "auto", None)
+
+
+def _name(row: Row, mark: str) -> Cell:
+    """Return the model and the recipe of a row, with reasons for caution."""
+    run, runs, verdict = row.run, len(row.seeds), repeated(row)
+    alarms = [*fmt.remarks(run, row.resumed), f"repetition {verdict}" if verdict.startswith("differs") else ""]
+    return Cell(
+        f"{fmt.plain(run.model)} / {fmt.plain(run.training_recipe)}",
+        notes=(fmt.plural(runs, "run") if runs > 1 else fmt.plain(row.fingerprints[0])[:8],),
+        tag=mark,
+        alarms=[*filter(None, alarms)],
+        anchor=f"run-{fmt.plain(run.fingerprint)[:12]}",
+    )
+
+
+def measured_cells(row: Row) -> list[str | Cell]:
+    """Return the metrics of a row, its device, and the columns that are hidden at first."""
+    run, verdict, speedup = row.run, repeated(row), row.speedup
+    requested, device, verified = (
+        fmt.plain(run.requested_device),
+        fmt.plain(run.effective_device),
+        fmt.device_verified(run),
+    )
+    ratio = "" if speedup.ratio is None else f"{fmt.number(speedup.ratio, 2)} ×"
+    has_caution = run.status != SKIPPED and not run.device_verified
     return [
-        Cell(
-            fmt.model_and_recipe(run),
-            notes=(runs_note, fmt.inputs(run), augmented, seed_note, fmt.moment(run.finished_at)),
-            tag=mark,
-            alarms=fmt.remarks(run, row.resumed),
-        ),
-        Cell(f"{requested} → {device}", (fmt.device_note(run), host), needs_care=requested not in ("auto", device)),
-        Cell(verified, needs_care=verified != "yes"),
-        Cell(fmt.plain(run.dataset), (f"verified: {data_verified}",), needs_care=data_verified == "no"),
-        ("" if precision in ("auto", run.precision) else f"{precision} → ") + fmt.computed_in(run),
-        fmt.number(run.global_batch_size),
-        fmt.number(run.epochs),
+        metric(row),
         fmt.number(row.train_seconds, 2),
-        fmt.number(row.examples_per_second),
-        accuracy(row),
+        Cell(fmt.number(row.examples_per_second), (f"speed-up {ratio}" if ratio else "",)),
+        Cell(
+            f"{requested} → {device}",
+            (fmt.device_note(run),),
+            alarms=["not verified"] if has_caution else [],
+            needs_care=requested not in ("auto", device),
+        ),
+        Cell(verified, needs_care=verified != "yes"),
         Cell(verdict, needs_care=verdict.startswith("differs")),
-        ("" if speedup.ratio is None else f"{fmt.number(speedup.ratio, 2)} × ") + speedup.words,
+        f"{ratio} {speedup.words}".strip(),
+        fmt.moment(run.finished_at),
+        fmt.hosts(row.hostnames),
     ]
+
+
+def published(report: Report, experiment: str) -> Table:
+    """Return the published metrics of an experiment, by source."""
+    rows = [row for row in report.published if row.experiment == experiment]
+    sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
+    for row in rows:
+        not_stated = "; ".join(fmt.plain(fact, 200) for fact in row.not_stated)
+        notes = (fmt.plain(row.source, 300), fmt.sentence(f"Not stated: {not_stated}") if not_stated else "")
+        sources.setdefault(notes, []).append(published_cells(row))
+    rate = common_units(row.run.units for row in report.scenarios if row.run.experiment == experiment).rate
+    return Table(
+        [
+            *words("published elsewhere", "device", "data"),
+            *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
+        ],
+        groups=[Group("Published elsewhere, not measured here", cells, notes) for notes, cells in sources.items()],
+        label=f"Results published elsewhere: {fmt.plain(experiment)}",
+        style="scoreboard published",
+    )
 
 
 def published_cells(row: PublishedRow) -> list[str | Cell]:
@@ -176,32 +237,28 @@ def published_cells(row: PublishedRow) -> list[str | Cell]:
     accuracy = MISSING if accuracy_share is None else f"{fmt.as_published(100 * accuracy_share)}%"
     mistakes = "" if wrong is None else _wrong(fmt.number(wrong), row.test_examples)
     return [
-        Cell(fmt.plain(row.scenario), ("published elsewhere", *notes, *map(fmt.plain, row.details))),
+        Cell(fmt.plain(row.scenario), (*notes, *map(fmt.plain, row.details))),
         Cell(" → ".join(devices), (fmt.plain(row.device_note),)),
-        "not verified",
-        Cell(fmt.plain(row.datasets[0]), ("not verified",)),
-        MISSING,
+        fmt.plain(row.datasets[0]),
         fmt.number(row.global_batch_size),
         fmt.number(row.epochs),
+        Cell(accuracy, (mistakes,)),
         fmt.as_published(row.train_seconds),
         fmt.as_published(row.examples_per_second),
-        Cell(accuracy, (mistakes,)),
-        "",
-        "published elsewhere",
     ]
 
 
-def accuracy(row: Row) -> Cell:
-    """Return the test accuracy, with the other metrics of the same model."""
-    metrics = (row.test_tta_accuracy, row.validation_accuracy, row.validation_tta_accuracy)
-    tta, validation, validation_tta = (fmt.percent(metric, 2).strip(MISSING) for metric in metrics)
+def metric(row: Row) -> Cell:
+    """Return the metric that ranks a row, with the other metrics of the same model."""
+    metrics = (row.test_accuracy, row.test_tta_accuracy, row.validation_accuracy, row.validation_tta_accuracy)
+    accuracy, tta, validation, validation_tta = (fmt.percent(value, 2).strip(MISSING) for value in metrics)
     notes = [
-        ranking_metric(row.run, row) if results_of(row.run.problem).ranking.metric == "test_loss" else "",
+        f"accuracy {accuracy}" if accuracy and _ranking(row.run) == "test_loss" else "",
         f"{tta} with TTA" if tta else "",
         f"validation {validation}{f' ({validation_tta} with TTA)' if validation_tta else ''}" if validation else "",
         counted(row),
     ]
-    return Cell(fmt.percent(row.test_accuracy, 2), tuple(filter(None, notes)))
+    return Cell(ranking_metric(row.run, row) or MISSING, tuple(filter(None, notes)))
 
 
 def repeated(row: Row) -> str:
@@ -217,11 +274,18 @@ def repeated(row: Row) -> str:
 
 def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:
     """Return the metric that ranks a run or row, with its unit, an accuracy with so many decimals. Empty if missing."""
-    results = results_of(run.problem)
-    name = results.ranking.metric
+    name = _ranking(run)
     value = getattr(metrics, name)
-    text = f"{fmt.number(value, 3)} {results.loss_unit}" if name == "test_loss" else fmt.percent(value, decimals)
+    text = (
+        f"{fmt.number(value, 3)} {results_of(run.problem).loss_unit}"
+        if name == "test_loss"
+        else fmt.percent(value, decimals)
+    )
     return "" if text.startswith(MISSING) else text
+
+
+def _ranking(run: Run) -> str:
+    return results_of(run.problem).ranking.metric
 
 
 def counted(row: Row) -> str:

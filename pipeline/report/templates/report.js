@@ -1,5 +1,5 @@
 "use strict";
-// Sorts the scoreboard. The page is readable without it.
+// Sorts and searches the scoreboard, and selects its columns. The page is readable without it.
 
 function sortBy(table, heading) {
   const numeric = heading.classList.contains("number");
@@ -22,7 +22,43 @@ function sortBy(table, heading) {
   heading.setAttribute("aria-sort", order);
 }
 
+function element(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+// Rows match if they contain every word.
+function search(table, text, count) {
+  const words = text.toLowerCase().split(/\s+/);
+  const rows = Array.from(table.tBodies).flatMap((body) => Array.from(body.rows));
+  for (const row of rows) {
+    const content = row.textContent.toLowerCase();
+    row.hidden = !words.every((word) => content.includes(word));
+  }
+  count.textContent = text.trim() ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
+}
+
+function columnChoice(table, heading) {
+  const checked = !heading.classList.contains("hidden");
+  const box = element("input", { type: "checkbox", checked });
+  box.addEventListener("change", () => {
+    for (const row of table.rows) row.cells[heading.dataset.column].classList.toggle("hidden", !box.checked);
+  });
+  return element("label", {}, box, heading.textContent);
+}
+
+function addToolbar(table) {
+  const count = element("output", {});
+  const field = element("input", { type: "search", placeholder: "Search rows", ariaLabel: "Search rows" });
+  field.addEventListener("input", () => search(table, field.value, count));
+  const choices = Array.from(table.querySelectorAll("th[data-column]"), (heading) => columnChoice(table, heading));
+  const columns = element("details", {}, element("summary", { textContent: "Columns" }), ...choices);
+  table.closest(".scroll").before(element("div", { className: "toolbar" }, field, columns, count));
+}
+
 for (const table of document.querySelectorAll("table.sortable")) {
+  addToolbar(table);
   for (const heading of table.querySelectorAll("th[data-column]")) {
     const button = document.createElement("button");
     button.type = "button";
@@ -34,6 +70,14 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 
 document.documentElement.classList.add("scripted");
+// Folded entries open when a link leads to them.
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1));
+  for (let box = target; box; box = box.parentElement) if (box.tagName === "DETAILS") box.open = true;
+  target?.scrollIntoView();
+}
+window.addEventListener("hashchange", unfold);
+unfold();
 // Print everything, because paper cannot unfold.
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
