@@ -422,7 +422,8 @@ def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboa
         names = ["cifar10", "fashion_cnn", "flowers", "mnist_cnn", "mnist_dense", "shakespeare"]
         assert sorted(line.text for line in lines) == names
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
-        shares = page.execute_script(f"{SHOWN} return [...arguments[0].querySelectorAll('td:not(.hidden)')].map(shown)", overview)
+        cells = "[...arguments[0].querySelectorAll('td:not(.hidden)')]"
+        shares = page.execute_script(f"{SHOWN} return {cells}.map(shown)", overview)
         assert min(shares) > 0.99
 
 
