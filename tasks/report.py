@@ -37,7 +37,7 @@ class Report(Stage, parameters=ReportSettings):
 
     kind = layout.REPORT
     entry = "pipeline.report"
-    packages = ("jinja2", "matplotlib", "pillow", "rich", "scipy")
+    packages = ("jinja2", "matplotlib", "pillow", "pyarrow", "rich", "scipy")
     publishing = staticmethod(publishing_in_place)
     # It depends on the runs of this machine.
     is_shared = False

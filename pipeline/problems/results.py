@@ -58,6 +58,8 @@ class Results:
     evaluation_schema: str = ""
     #: (folder of the run, evaluation) → base64 PNGs by kind of pictures.
     pictures: str = ""
+    #: (folder of the run, evaluation) → predictions of the test examples, None for a run without their file.
+    predictions: str = ""
     #: (report, run, name of the run) → blocks of the run's evaluation.
     evaluation_blocks: str = ""
     #: run → (title, value) of metrics that precede the test accuracy.

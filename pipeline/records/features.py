@@ -11,6 +11,8 @@ from pipeline.settings.data import RecordsSettings
 from pipeline.settings.setting_error import refuse
 
 IMAGE, LABEL, KEY = "image", "label", "key"
+#: File beside the shards with a name per test example in stored order, the path of its file or else its key.
+TEST_NAMES = "test_names.csv"
 
 # Possible numbers of channels of an image.
 CHANNELS = (1, 3, 4)

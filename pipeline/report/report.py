@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pipeline.problems.results import merit, results_of
 from pipeline.report.data.changes import Change, changes
-from pipeline.report.data.experiments import Experiment, experiments
+from pipeline.report.data.experiments import Experiment, best_run, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import Trend, comparable_groups, entries_of, merged, trends
 from pipeline.report.data.lineage import Exported, Stage, exported, lineage
@@ -26,6 +27,8 @@ SCHEMA_VERSION = 7
 
 # Pictures of more runs would make the page too large.
 _MAX_PICTURED = 3
+# Reading a file of 10,000 predictions takes about 5 ms.
+_MAX_PREDICTED = 24
 _MAX_DRAWN = 8
 
 
@@ -53,6 +56,12 @@ class Report:
     published: list[PublishedRow]
     # Base64 PNGs by kind, of the first requested runs by index in ``runs``. Only the page shows them.
     pictures: dict[int, Mapping[str, Sequence[str]]]
+    # Predictions of the test examples by index in ``runs``, see ``Results.predictions``. report.json omits them.
+    predictions: dict[int, Any]
+
+    def best(self) -> Run | None:
+        """Return the run of the best row of the requested experiment, or else the first requested run."""
+        return best_run(self.experiments) or next(iter(self.requested()), None)
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
@@ -126,16 +135,16 @@ def build_report(
     finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
     changed = changes(groups, finished)
     exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
-    pictured = [(folder, run) for folder, run in requested if run.evaluation and results_of(run.problem).pictures]
-    pictures = {
-        runs.index(run): read_or_none(call_hook, run.problem, "pictures", folder, run.evaluation)
-        for folder, run in pictured[:_MAX_PICTURED]
-    }
+    summaries = experiments(rows, runs, groups, current)
+    best = best_run(summaries)
+    # The best run is the first, then requested runs, then the newest.
+    ordered = sorted(folder_runs, key=lambda pair: (pair[1] is not best, pair[1].fingerprint not in current))
+    shown = [pair for pair in ordered if pair[1] is best or pair[1].fingerprint in current]
     return Report(
         current=list(current),
         runs=runs,
         scenarios=rows,
-        experiments=experiments(rows, runs, groups, current),
+        experiments=summaries,
         encodings=encodings(runs, current),
         lineage=lineage(requested),
         history=trends(groups, {fingerprint for fingerprint, _ in finished}),
@@ -143,8 +152,21 @@ def build_report(
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
         published=published_for(runs, published),
-        pictures={index: tiles for index, tiles in pictures.items() if tiles},
+        pictures=_read_by_index("pictures", shown, runs, _MAX_PICTURED),
+        predictions=_read_by_index("predictions", ordered, runs, _MAX_PREDICTED),
     )
+
+
+def _read_by_index(
+    field: str, folder_runs: Sequence[tuple[Path, Run]], runs: Sequence[Run], limit: int
+) -> dict[int, Any]:
+    """Return what a hook reads from the folders of the first runs with an evaluation, by index in ``runs``."""
+    evaluated = [pair for pair in folder_runs if pair[1].evaluation and getattr(results_of(pair[1].problem), field)]
+    contents = {
+        runs.index(run): read_or_none(call_hook, run.problem, field, folder, run.evaluation)
+        for folder, run in evaluated[:limit]
+    }
+    return {index: content for index, content in contents.items() if content}
 
 
 def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:

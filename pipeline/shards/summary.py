@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import targets
-from pipeline.records.features import IMAGE, LABEL, content_name, spec_to_json
+from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, content_name, spec_to_json
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.data_checks import check_data, warnings, write_rows
@@ -77,7 +77,7 @@ def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
 
 
 def summarize(job: Job, source: SourceInfo) -> dict:
-    """The details of the records' manifest. Writes duplicates.csv and skipped.csv if they have rows.
+    """The details of the records' manifest. Writes test_names.csv, duplicates.csv and skipped.csv if they have rows.
 
     Args:
         job: The job, after all its blocks were written.
@@ -103,6 +103,8 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         source_digests = {"text": text_digest(source, Path(job.location.artifact))}
     # Statistics per label need examples with labels.
     findings = check_data(examples, names, job.source.label_names if LABEL in spec else (), label_counts, folder)
+    if LABEL in spec and "test" in names:
+        write_rows(folder / TEST_NAMES, ("name",), ([names["test"][index]] for index in examples["test"]["index"]))
     if listing and (skipped := read_index(listing).skipped):
         rows = ((file.path, file.reason, file.detail) for file in skipped)
         write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), rows)

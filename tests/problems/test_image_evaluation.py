@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.problems.problem import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME, EvaluatedRun, open_split
+from pipeline.errors import DamagedArtifactError
+from pipeline.problems.problem import (
+    EVALUATION_NAME,
+    EXAMPLES_NAME,
+    MISTAKES_NAME,
+    PREDICTIONS_NAME,
+    EvaluatedRun,
+    open_split,
+)
+from pipeline.report.sections.images import ImageEvaluation, read_predictions
 
 
 def setup_module() -> None:
@@ -247,3 +256,53 @@ def test_large_images_are_scaled_down_to_a_tile():
     tiles = evaluation.as_tiles(np.stack([image, image]))
     assert tiles.shape == (2, 38, 64, 1)
     assert (tiles == 7).all()
+
+
+def test_the_predictions_of_all_test_images_are_read_back_in_stored_order(evaluated, small_records):
+    folder, facts, _ = evaluated
+    read = read_predictions(folder, ImageEvaluation.model_validate(facts))
+    labels = np.concatenate([labels for _, labels in stream(small_records).evaluation()])
+    np.testing.assert_array_equal(read.labels, labels)
+    assert (read.labels == read.predicted).mean() == pytest.approx(facts["accuracy"])
+    assert (read.second != read.predicted).all()
+    assert (read.probability >= read.second_probability).all()
+    is_right = read.labels == read.predicted
+    np.testing.assert_array_equal(read.probability[is_right], read.label_probability[is_right])
+    most_confident = facts["mistakes"][0]
+    assert read.probability[most_confident["index"]] == pytest.approx(most_confident["confidence"], abs=1e-6)
+    # The keys are those in the records.
+    assert read.keys == stored_keys(small_records)
+    assert len(set(read.keys)) == len(labels)
+
+
+def stored_keys(records: Path) -> list[str]:
+    """The key in each test record, in stored order."""
+    keys = []
+    for file in stream(records).split.files:
+        for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
+            keys.append(tf.train.Example.FromString(record).features.feature["key"].bytes_list.value[0].decode())
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("probability", "share"), "expected a table of predictions"),
+        (lambda text: text.rsplit("\n", 2)[0] + "\n", "expected 101 rows, found 100"),
+        (lambda text: text.replace("stripes", "kite"), "expected labels of evaluation.json"),
+        (lambda text: text.rsplit(",", 1)[0] + ",1.5\n", "probabilities from 0 to 1"),
+        (lambda text: text.rsplit(",", 1)[0] + ",nan\n", "probabilities from 0 to 1"),
+        (lambda text: text.rsplit(",", 1)[0] + ",\n", "probabilities from 0 to 1"),
+    ],
+)
+def test_a_damaged_file_of_predictions_is_refused(evaluated, tmp_path, change, message):
+    folder, facts, _ = evaluated
+    text = (folder / PREDICTIONS_NAME).read_text()
+    assert change(text) != text
+    (tmp_path / PREDICTIONS_NAME).write_text(change(text))
+    with pytest.raises(DamagedArtifactError, match=message):
+        read_predictions(tmp_path, ImageEvaluation.model_validate(facts))
+
+
+def test_a_run_of_before_has_no_predictions(evaluated, tmp_path):
+    assert read_predictions(tmp_path, ImageEvaluation.model_validate(evaluated[1])) is None

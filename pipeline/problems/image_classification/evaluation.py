@@ -4,6 +4,7 @@ Metrics are written to evaluation.json. Confident mistakes, some examples per la
 to PNG files of equal tiles. The report therefore needs no records.
 """
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,13 @@ from pipeline.problems.problem import (
     AUGMENTED_NAME,
     EXAMPLES_NAME,
     MISTAKES_NAME,
+    PREDICTIONS_NAME,
     EvaluatedRun,
     EvaluationSummary,
     Stream,
     examples_at,
 )
+from pipeline.records.features import TEST_NAMES
 
 CALIBRATION_BINS = 15
 MAX_MISTAKES = 24
@@ -78,7 +81,7 @@ def quick_metrics(model: keras.Model, stream: Stream) -> dict[str, float]:
 
 
 def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
-    """Write evaluation.json, mistakes.png, examples.png and augmented.png. See ``Problem.evaluation``."""
+    """Write evaluation.json, test_predictions.csv and the pictures. See ``Problem.evaluation``."""
     manifest, test, folder = run.manifest, run.test, run.folder
     # A diverged model gives NaN as its confidence.
     probabilities = np.nan_to_num(as_probabilities(predictions.outputs, predictions.kind), nan=0.0)
@@ -88,6 +91,9 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     mistakes = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES].tolist()
     label_indices = [np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)]
     examples = np.concatenate(label_indices).tolist()
+
+    keys = read_names(Path(test.split.files[0]).parent)
+    write_predictions(folder / PREDICTIONS_NAME, keys, names, labels, probabilities)
 
     def entry(index: int) -> dict:
         return {"index": index, "label": int(labels[index]), "predicted": int(predicted[index])}
@@ -110,6 +116,32 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
     run.write(facts)
     return EvaluationSummary(facts, {}, {"mistakes": tiles[: len(mistakes)]} if mistakes else {})
+
+
+def read_names(records: Path) -> list[str]:
+    """Return the names of the test examples in stored order, see ``TEST_NAMES``."""
+    with (records / TEST_NAMES).open(newline="", encoding="utf-8") as file:
+        return [name for (name,) in csv.reader(file)][1:]
+
+
+def write_predictions(
+    path: Path, keys: Sequence[str], names: Sequence[str], labels: np.ndarray, probabilities: np.ndarray
+) -> None:
+    """Write a row per test example in stored order, with the labels by name.
+
+    ``probabilities`` is float (examples, num_labels). Those of the predicted, the second and the actual label are
+    rounded to six digits.
+    """
+    rows = np.arange(len(labels))
+    predicted, others = probabilities.argmax(axis=1), probabilities.copy()
+    others[rows, predicted] = -1
+    chosen = [predicted, others.argmax(axis=1), labels]
+    columns = [[names[label] for label in each] for each in chosen]
+    shares = [[f"{share:.6g}" for share in probabilities[rows, each].clip(0, 1)] for each in chosen]
+    header = ("key", "label", "predicted", "probability", "second", "second_probability", "label_probability")
+    table = zip(keys, columns[2], columns[0], shares[0], columns[1], shares[1], shares[2], strict=True)
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        csv.writer(file).writerows([header, *table])
 
 
 def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:

@@ -7,6 +7,7 @@ RESULTS = Results(
     has_accuracy_goals=True,
     hub_task="image-classification",
     evaluation_schema="pipeline.report.sections.images:ImageEvaluation",
+    predictions="pipeline.report.sections.images:read_predictions",
     pictures="pipeline.report.sections.images:read_pictures",
     evaluation_blocks="pipeline.report.sections.images:evaluation_blocks",
     card="pipeline.report.sections.images:card",

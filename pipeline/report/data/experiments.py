@@ -55,6 +55,11 @@ def experiments(
     return sorted(summaries, key=lambda experiment: not experiment.is_current)
 
 
+def best_run(summaries: Sequence[Experiment]) -> Run | None:
+    """Return the run of the best row of the first requested experiment that has one, or None."""
+    return next((experiment.best.run for experiment in summaries if experiment.is_current and experiment.best), None)
+
+
 def _best(rows: Sequence[Row]) -> Row | None:
     """Return the row with the best ranking metric on the requested data, the newest of equals, or None."""
     return next(iter(ranked(rows)[0]), None)

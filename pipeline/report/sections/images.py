@@ -3,17 +3,21 @@
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
 from PIL import Image
 from pydantic import Field, model_validator
 
 from pipeline.errors import DamagedArtifactError
-from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME, PREDICTIONS_NAME
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Table, Text, numbers, titled, words
 from pipeline.report.data.reading import Run
@@ -119,6 +123,52 @@ class ImageEvaluation(Untrusted):
             names = '"mistakes", "examples" and "augmented"'
             raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
         return self
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of the test examples, in stored order.
+
+    ``labels``, ``predicted`` and ``second`` are indices of labels, int32 (examples,). The probabilities of the
+    predicted, the second and the actual label are float64 (examples,).
+    """
+
+    keys: list[str]
+    labels: np.ndarray
+    predicted: np.ndarray
+    second: np.ndarray
+    probability: np.ndarray
+    second_probability: np.ndarray
+    label_probability: np.ndarray
+
+
+def read_predictions(folder: Path, facts: ImageEvaluation) -> Predictions | None:
+    """Read the predictions of a run. Return None if an earlier version wrote the run.
+
+    Raises:
+        DamagedArtifactError: The file does not have a valid row per test example.
+    """
+    path, shares = folder / PREDICTIONS_NAME, ("probability", "second_probability", "label_probability")
+    if not path.exists():
+        return None
+    types = dict.fromkeys(("key", "label", "predicted", "second"), pa.string()) | dict.fromkeys(shares, pa.float64())
+    try:
+        table = pyarrow.csv.read_csv(
+            path,
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=[*types]),
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedArtifactError(message(path, f"expected a table of predictions: {error}")) from error
+    if table.num_rows != facts.num_examples:
+        raise DamagedArtifactError(message(path, f"expected {facts.num_examples} rows, found {table.num_rows}"))
+    names = pa.array(facts.label_names)
+    labels = [pyarrow.compute.index_in(table[name], names) for name in ("label", "predicted", "second")]
+    probabilities = [table[name].to_numpy() for name in shares]
+    # A comparison with NaN is false.
+    if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
+        raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
+    return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
 
 
 def label_names(facts: ImageEvaluation) -> list[str]:
