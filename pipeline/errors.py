@@ -34,7 +34,10 @@ def without_userinfo(text: str) -> str:
 
 
 class PipelineError(Exception):
-    """Base of the errors for the user. A subclass declares its ``exit_code`` or inherits it."""
+    """Base of the errors for the user. A subclass declares its ``exit_code`` or inherits it.
+
+    The arguments are sentences. The remedy may be one of its own, so that a status can leave it out.
+    """
 
     exit_code = 1
 
@@ -44,7 +47,7 @@ class PipelineError(Exception):
             cls.exit_code = exit_code
 
     def __str__(self) -> str:
-        return without_userinfo(_GRAPH_NODES.sub("", super().__str__()).rstrip())
+        return without_userinfo(_GRAPH_NODES.sub("", " ".join(map(str, self.args))).rstrip())
 
 
 class SettingsError(PipelineError, ValueError, exit_code=2):

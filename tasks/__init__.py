@@ -4,7 +4,6 @@ Importing this package loads the settings files (config_files.py). It appends th
 folder to ``sys.path``, so that user code can be imported.
 """
 
-import contextlib
 import os
 import sys
 import warnings
@@ -29,8 +28,11 @@ from tasks import config_files
 # The defaults of some of Luigi's own parameters have another type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
-with contextlib.suppress(FileNotFoundError):
+try:
     sys.path.append(os.getcwd())
+except FileNotFoundError:
+    print("ERROR SettingsError: the working directory was removed. Change to an existing folder.", file=sys.stderr)
+    raise SystemExit(2) from None
 sys.path.append(str(config_files.project_folder()))
 
 config_files.take_experiment(sys.argv)

@@ -30,7 +30,7 @@ class Source(Stage, parameters=SourceSettings):
     _known_changes: Mapping[tuple[str, str], tuple[str, ...]] = {}
 
     def upstream(self) -> object:
-        return {"name": self.requested()} if self.settings.has_path and self.origin != PLACEHOLDER else {}
+        return {"name": self.requested()} if self._has_files else {}
 
     def own_modules(self) -> tuple[str, ...]:
         return SOURCES.outside_modules(self.dataset)
@@ -60,6 +60,15 @@ class Source(Stage, parameters=SourceSettings):
 
     def can_skip(self) -> bool:
         return False
+
+    @property
+    def _has_files(self) -> bool:
+        return self.settings.has_path and self.origin != PLACEHOLDER
+
+    def check_files(self) -> None:
+        """Refuse a path without such data, as a run does."""
+        if self._has_files:
+            kind_of(self.settings).check()
 
     def _changes(self) -> tuple[str, ...]:
         """The changes since the artifact was made. All stages ask, so the result is cached."""

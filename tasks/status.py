@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 
 from pipeline.artifacts.fingerprint import differences, fingerprint, printable
@@ -97,23 +98,26 @@ class Artifact:
         except PermissionError:
             return Status(State.UNREADABLE, (str(unreadable(self.folder)),))
         except DamagedArtifactError as error:
-            return Status(State.DAMAGED, (str(error),))
+            return Status(State.DAMAGED, (error.args[0].rstrip("."),))
         if manifest["fingerprint"] != self.expected:
             return Status(State.STALE, tuple(differences(manifest["identity"], self.identity)))
         return Status(State.FRESH)
 
     def _compare_with_nearest(self) -> Status:
-        """Compare with the artifact that differs least; of several the newest."""
-        others = [
-            (manifest["created_at"], differences(manifest["identity"], self.identity))
-            for _, manifest in manifests_in(self.folder.parent)
+        """Compare with the artifact that differs least. Of several, prefer the same inputs, then the newest."""
+        others = []
+        for folder, manifest in manifests_in(self.folder.parent):
             # Earlier versions wrote no experiment.
-            if manifest.get("experiment", self.experiment) == self.experiment
-        ]
+            if manifest.get("experiment", self.experiment) == self.experiment:
+                identity = manifest["identity"]
+                changes = differences(identity, self.identity)
+                has_inputs = identity.get("upstream") == self.identity.get("upstream")
+                others.append(((-len(changes), has_inputs, manifest["created_at"]), changes, folder))
         if not others:
             return Status(State.NEW)
-        others.sort(key=lambda other: other[0], reverse=True)
-        return Status(State.STALE, tuple(min((changes for _, changes in others), key=len)))
+        _, changes, folder = max(others, key=itemgetter(0))
+        compared = [f"compared with {folder.parent.name}/{folder.name}"] if len(others) > 1 else []
+        return Status(State.STALE, (*changes, *compared))
 
     def __str__(self) -> str:
         return str(self.folder)

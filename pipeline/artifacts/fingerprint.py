@@ -6,6 +6,7 @@ hashed as syntax, per function (code_digest.py). Modules are read as text and ne
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pipeline.artifacts.modules import read_module
@@ -32,16 +33,28 @@ _NOT_COVERED = (
     "pipeline.training.heartbeat.",
 )
 
+_VALUES, _CHANGE = "{name}: {old} → {new}", "{name} {how}"
 # Phrase for a difference in each section of an identity.
-_PHRASES = {
-    "settings": "{path}: {old} → {new}",
-    "upstream": "input {path}: {old} → {new}",
-    "code": "{path} {how}",
-    "packages": "{path} {old} → {new}",
+_PHRASES = {"settings": _VALUES, "upstream": _VALUES, "code": _CHANGE, "packages": "{name} {old} → {new}"}
+# Name of an input for people, with its key in a group.
+_INPUTS = {
+    "current": "the requested runs",
+    "determinism": "determinism check {}",
+    "digest": "the data",
+    "exports": "export {}",
+    "features": "feature {}",
+    "label_names": "labels",
+    "name": "dataset",
+    "num_examples": "{} examples",
+    "published": "published results {}",
+    "records": "the records",
+    "run": "the run",
+    "runs": "run {}",
+    "skipped": "skipped files ({})",
+    "weights": "the weights",
 }
-_ADDED_INPUT, _REQUESTED_RUNS = "input {path} {how}", "requested runs: {old} → {new}"
-# The text for an absent value, and the maximum number of characters of a value.
-_ABSENT, _LONGEST = "–", 60
+# The maximum number of characters of a value.
+_LONGEST = 60
 
 # Distributions of the same library. The installed one counts.
 _ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")}
@@ -87,8 +100,8 @@ def code_digests(entry: str, user_modules: Sequence[str] = ()) -> dict[str, dict
 def differences(old_identity: Mapping, new_identity: Mapping) -> list[str]:
     """Describe each difference between two identities in a phrase, settings first.
 
-    Phrases look like ``"epochs: 5 → 1"``, ``"pipeline.models.baseline_cnn changed"`` or ``"keras 3.15.1 → 3.16.0"``. If
-    the identity schemas differ, only the settings are compared.
+    Phrases look like ``"epochs: 5 → 1"``, ``"the records changed"``, ``"pipeline.models.baseline_cnn changed"`` or
+    ``"keras 3.15.1 → 3.16.0"``, without digests. If the identity schemas differ, only the settings are compared.
     """
     schema, expected = old_identity.get("schema", 1), new_identity.get("schema", 1)
     sections, phrases = list(_PHRASES), []
@@ -98,11 +111,9 @@ def differences(old_identity: Mapping, new_identity: Mapping) -> list[str]:
     for section in sections:
         for path, old, new in _changes(old_identity.get(section, {}), new_identity.get(section, {})):
             how = "added" if old is None else "removed" if new is None else "changed"
-            values = {"path": path.removesuffix(".<module>"), "old": _show(old), "new": _show(new), "how": how}
-            phrase = _PHRASES[section]
-            if section == "upstream":
-                phrase = _REQUESTED_RUNS if path == "current" else phrase if how == "changed" else _ADDED_INPUT
-            phrases.append(phrase.format(**values))
+            name = _input_name(*path) if section == "upstream" else ".".join(path).removesuffix(".<module>")
+            phrase = _PHRASES[section] if _is_readable(old) and _is_readable(new) else _CHANGE
+            phrases.append(phrase.format(name=name, old=_show(old), new=_show(new), how=how))
     return [printable(phrase) for phrase in phrases]
 
 
@@ -111,21 +122,29 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def _changes(old: object, new: object, path: str = "") -> Iterator[tuple[str, object, object]]:
-    """Yield (dotted path, old value, new value) of every leaf that differs. A missing leaf is None."""
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+def _changes(old: object, new: object, *path: str) -> Iterator[tuple[tuple[str, ...], object, object]]:
+    """Yield (path of one or two names, old value, new value) of every difference. A missing value is None."""
+    if len(path) == 2 or not isinstance(old, Mapping) or not isinstance(new, Mapping):
         if old != new:
             yield path, old, new
         return
     for name in sorted(old.keys() | new.keys()):
-        yield from _changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+        yield from _changes(old.get(name), new.get(name), *path, name)
+
+
+def _input_name(group: str = "inputs", key: str = "") -> str:
+    return _INPUTS.get(group, group.replace("_", " ")).format(key).rstrip()
+
+
+def _is_readable(value: object) -> bool:
+    """Whether people can compare two such values. They cannot compare digests."""
+    if isinstance(value, list):
+        return all(map(_is_readable, value))
+    return not isinstance(value, Mapping) and not re.fullmatch("[0-9a-f]{64}", str(value))
 
 
 def _show(value: object) -> str:
     if isinstance(value, list):
         value = ", ".join(map(_show, value))
-    text = _ABSENT if value is None else printable(str(value))
-    # A fingerprint is shown by its beginning, as in the names of folders.
-    if len(text) == 64 and set(text) <= set("0123456789abcdef"):
-        return text[:12]
+    text = "none" if value in (None, "") else printable(str(value))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -54,9 +54,9 @@ def read_manifest(folder: Path) -> dict:
         raise unreadable(Path(error.filename)) from None
     except OSError as error:
         reason = "it does not exist" if isinstance(error, FileNotFoundError) else repr(error)
-        raise DamagedArtifactError(f"{path}: expected a manifest, but {reason}. {_REMEDY}") from None
+        raise DamagedArtifactError(f"{path}: expected a manifest, but {reason}.", _REMEDY) from None
     if linked:
-        raise DamagedArtifactError(f"{path}: the file name {linked[0]} leads out of the folder. {_REMEDY}")
+        raise DamagedArtifactError(f"{path}: the file name {linked[0]} leads out of the folder.", _REMEDY)
     return manifest
 
 
@@ -72,7 +72,7 @@ def parse_manifest(content: bytes, path: str | Path, *, remedy: str = _REMEDY) -
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = f"not a manifest ({error!r})"
     if problem:
-        raise DamagedArtifactError(f"{path}: {problem}. {remedy}")
+        raise DamagedArtifactError(f"{path}: {problem}.", remedy)
     return manifest
 
 
@@ -221,7 +221,7 @@ def _checked_entries(folder: Path, manifest: Mapping, *, shared: bool) -> Iterat
             raise unreadable(path) from None
         size = status.st_size if status and stat.S_ISREG(status.st_mode) else "no file"
         if size != entry["bytes"]:
-            raise DamagedArtifactError(f"{path}: expected {entry['bytes']} bytes, got {size}. {_REMEDY}")
+            raise DamagedArtifactError(f"{path}: expected {entry['bytes']} bytes, got {size}.", _REMEDY)
         if not os.access(path, os.R_OK):
             raise unreadable(path)
         yield entry
@@ -235,4 +235,4 @@ def _warn_of_stray(path: Path) -> None:
 
 def _check_digest(path: Path, expected: str, actual: str) -> None:
     if actual != expected:
-        raise DamagedArtifactError(f"{path}: expected sha256 {expected[:12]}…, got {actual[:12]}…. {_REMEDY}")
+        raise DamagedArtifactError(f"{path}: expected sha256 {expected[:12]}…, got {actual[:12]}….", _REMEDY)

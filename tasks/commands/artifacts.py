@@ -16,16 +16,19 @@ from tasks.process import lock
 from tasks.report import history_folder
 from tasks.schedule.dated_reports import missing_between, read_dated_reports
 from tasks.settings import Storage, root_folder
+from tasks.source import Source
 from tasks.stage import Stage, differing
 from tasks.status import State, Status
 
-_NOT_REMOVED = 'none removed. To remove them, run "tensorcraft clean-stale --yes".'
+_NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 
 
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
     states = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
+    if not states["Source"].is_available:
+        Source().check_files()
     if arguments.json:
         print(json.dumps({name: dataclasses.asdict(one) for name, one in states.items()}, indent=1))
         return 0
@@ -50,7 +53,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if arguments.remote:
         return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_resolved() for stage in stages):
-        raise SettingsError('clean-stale: the source is not built yet. Run "tensorcraft run" first.')
+        raise SettingsError("clean-stale: the source is not built yet. Run the pipeline with these settings first.")
     # It imports the schema of a run, which takes longer than the status.
     from tasks.schedule.retention import find_stale, remove
 

@@ -398,7 +398,7 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
     dry = luigi.command("clean-stale", *FAST)
     assert dry.returncode == 0, dry.stderr
-    assert 'in 2 artifacts, none removed. To remove them, run "tensorcraft clean-stale --yes".' in dry.stdout
+    assert "in 2 artifacts, none removed. To remove them, repeat the command with --yes." in dry.stdout
     assert export.is_dir()
     assert tuning.is_dir()
     done = luigi.command("clean-stale", "--yes", *FAST)

@@ -2,9 +2,11 @@
 
 import shutil
 from datetime import UTC, date, datetime, time, timedelta
+from types import SimpleNamespace
 
 import pytest
 import time_machine
+from luigi.task_register import Register
 from luigi_process import FAST
 from scheduled import TODAY, days_ago, nightly
 
@@ -128,6 +130,67 @@ def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, mon
     assert Nightly.bulk_complete(days) == days, "there is no gate"
     monkeypatch.setattr(nightly.Report, "thresholds", lambda self: {"min_test_accuracy": 0.75})
     assert Nightly.bulk_complete(days) == days[1:]
+
+
+@pytest.fixture
+def dated(tmp_path, monkeypatch):
+    """The task of a date, with thresholds that a test sets, and the locks that it takes."""
+    from tasks import Nightly
+    from tasks.schedule import nightly
+
+    monkeypatch.setattr(nightly, "history_folder", lambda: tmp_path / "report" / "history")
+    # Luigi returns the same object for the same parameters.
+    Register.clear_instance_cache()
+    task, locks = Nightly(date=TODAY), []
+    monkeypatch.setattr(nightly.lock, "hold", lambda *_, **__: locks.append("held"))
+    task.report = SimpleNamespace(thresholds=lambda: task.required)
+    task.required, task.locks, task.source = {}, locks, write_report(tmp_path / "report", "a")
+    yield task
+    Register.clear_instance_cache()
+
+
+def publish_judged(task, **thresholds: float) -> None:
+    publish_dated_report(task.folder.parent, task.date, task.source, thresholds=thresholds)
+
+
+def test_a_date_without_a_report_is_not_complete_and_locks_the_root(dated, caplog):
+    assert not dated.complete()
+    assert (dated.locks, caplog.messages) == (["held"], [])
+
+
+@pytest.mark.parametrize("required", [{}, {"min_test_accuracy": 0.5}])
+def test_a_date_with_its_report_is_complete_and_locks_nothing(dated, required):
+    publish_judged(dated, min_test_accuracy=0.5)
+    dated.required = required
+    assert dated.complete()
+    assert dated.locks == []
+
+
+def test_a_date_is_checked_again_once_if_the_thresholds_changed(dated, caplog):
+    caplog.set_level("INFO")
+    publish_judged(dated, min_test_accuracy=0.5)
+    dated.required = {"min_test_accuracy": 0.75}
+    assert not dated.complete()
+    assert (dated.locks, len(caplog.messages)) == (["held"], 1)
+    assert "checking the report again, because the thresholds changed" in caplog.text
+    dated._is_judged = True
+    assert dated.complete()
+
+
+def test_a_damaged_report_is_not_complete_although_it_was_checked(dated, caplog):
+    publish_judged(dated)
+    (dated.folder / "report.html").write_text("torn")
+    dated._is_judged = True
+    assert not dated.complete()
+    assert dated.locks == ["held"]
+    assert "report.html: expected 6 bytes, got 4" in caplog.text
+
+
+def test_a_past_date_is_complete_although_its_report_is_damaged(dated, caplog, monkeypatch):
+    dated.folder.mkdir(parents=True)
+    monkeypatch.setattr("tasks.schedule.nightly._is_past", lambda day: day == dated.date)
+    assert dated.complete()
+    assert (dated.locks, caplog.messages) == ([], [])
 
 
 @pytest.fixture

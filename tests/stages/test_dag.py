@@ -7,6 +7,8 @@ import re
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from luigi.cmdline_parser import CmdlineParser
@@ -15,6 +17,8 @@ from luigi_process import FAST, PROJECT, TINY, Luigi
 from pipeline.errors import StorageError
 from pipeline.runs.record import STAGE_PHASES
 from tasks.settings import root_folder
+from tasks.stage import Stage
+from tasks.train import Train
 
 
 @pytest.fixture(scope="module")
@@ -416,3 +420,13 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     ]
     assert weights[0] == weights[1]
     assert not list(killed.root.glob("checkpoints/*"))
+
+
+def test_a_retry_logs_its_own_outcome():
+    """Luigi runs the same task again, such as after an absent device."""
+    records = [SimpleNamespace(status="skipped", mismatch=None), SimpleNamespace(status="finished", mismatch=None)]
+    train = mock.Mock(_is_trained=lambda: False, train_into=lambda *_: records.pop(0))
+    Train.make(train, Path("run"))
+    assert train.outcome == "skipped"
+    Train.make(train, Path("run"))
+    assert train.outcome == Stage.outcome == "finished in {:.1f} s"

@@ -11,6 +11,7 @@ from luigi_process import PROJECT, WITHOUT_PRIVILEGES, Luigi
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.shards.summary import SKIPPED_NAME
+from tasks.status import State, Status
 
 
 class FolderSource:
@@ -133,8 +134,18 @@ def without_privileges(photos):
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
-def test_a_folder_that_cannot_be_a_source_ends_with_2(photos, tmp_path):
-    done = photos("Source", "--Source-path", str(tmp_path / "nowhere"))
-    assert done.returncode == 2
-    assert "It does not exist" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("dataset", ["folder", "table", "text"])
+def test_status_refuses_a_path_that_cannot_be_a_source_as_a_run_does(photos, dataset):
+    source = ("--Source-dataset", dataset, "--Source-path", str(photos.folder.parent / "nowhere"))
+    run, status = photos.luigi.python("-m", "tasks", "Source", *source), photos.luigi.command("status", *source)
+    assert (run.returncode, status.returncode, status.stdout) == (2, 2, "")
+    assert "It does not exist." in status.stderr
+    assert status.stderr.strip() in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_status_accepts_an_absent_path_if_the_remote_has_the_artifact(photos, monkeypatch):
+    copy = Status(State.NEW, remote="built on office")
+    monkeypatch.setattr("tasks.source.Source.status", lambda *_: copy)
+    source = ("--Source-dataset", "folder", "--Source-path", str(photos.folder.parent / "nowhere"))
+    assert photos.luigi.status(*source)["Source"]["remote"] == copy.remote
