@@ -104,7 +104,7 @@ class Artifact:
         return Status(State.FRESH)
 
     def _compare_with_nearest(self) -> Status:
-        """Compare with the artifact that differs least. Of several, prefer the same inputs, then the newest."""
+        """Compare with the artifact that differs least. Prefer the same inputs, then the newest."""
         others = []
         for folder, manifest in manifests_in(self.folder.parent):
             # Earlier versions wrote no experiment.

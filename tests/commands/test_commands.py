@@ -444,7 +444,7 @@ def test_clean_stale_lists_where_several_processes_train(luigi):
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
     done = luigi.command("clean-stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
-    assert 'Run "tensorcraft run" first' in done.stderr
+    assert "Run the pipeline with these settings first" in done.stderr
     assert len(luigi.artifacts("runs")) == 1
 
 

@@ -170,7 +170,7 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert luigi.report()["exports"] == {}
     done = luigi.here("tasks", *command)
-    assert "input weights" in done.stderr
+    assert "the weights changed" in done.stderr
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert len(luigi.report()["exports"]) == 1
 
