@@ -27,8 +27,7 @@ class LiveReport(threading.Thread):
         """``folder`` is where the training writes its metrics."""
         super().__init__(daemon=True)
         self._report, self._run, self._folder = report, run, folder
-        self._started_at, self._ended, self._has_failed = datetime.now(UTC), threading.Event(), False
-        self._has_page = False
+        self._started_at, self._ended, self._has_failed = datetime.now(UTC).isoformat(), threading.Event(), False
 
     def __enter__(self) -> None:
         self.start()
@@ -40,31 +39,27 @@ class LiveReport(threading.Thread):
 
     def run(self) -> None:
         """Write the page at each refresh, and again if the training fails."""
+        has_page = False
         try:
             while not self._ended.wait(REFRESH_SECONDS):
                 # A training that fails before its first step does not replace the report.
-                if any(self._folder.iterdir()):
-                    self._write()
-            if self._has_failed and self._has_page:
-                self._write()
+                if has_page or any(self._folder.iterdir()):
+                    self._write(REFRESH_SECONDS)
+                    has_page = True
+            if self._has_failed and has_page:
+                self._write(0)
         # The training does not depend on the page.
         except Exception as error:
             _logger.warning("report.html does not show this training, because writing it failed: %r", error)
 
-    def _write(self) -> None:
+    def _write(self, refresh_seconds: int) -> None:
         # It imports matplotlib.
-        from pipeline.report.live import Training, write_live_page
+        from pipeline.report.live import write_live_page
 
-        training = Training(
-            experiment=self._run.experiment_name(),
-            run=self._run.place or self._run.model,
-            epochs=self._run.epochs,
-            started_at=self._started_at,
-            refresh_seconds=0 if self._has_failed else REFRESH_SECONDS,
-        )
-        with publishing_in_place(self._report_folder) as temporary:
-            write_live_page(training, self._folder, temporary)
-        self._has_page = True
+        run = {"run": self._run.place or self._run.model, "epochs": self._run.epochs, "started_at": self._started_at}
+        experiment = self._run.experiment_name()
+        with publishing_in_place(self._report_folder) as folder:
+            write_live_page(folder, self._folder, experiment=experiment, refresh_seconds=refresh_seconds, **run)
 
     @cached_property
     def _report_folder(self) -> Path:

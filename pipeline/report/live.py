@@ -1,7 +1,6 @@
 """The page in the place of the report while a run trains."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,63 +17,45 @@ from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
 _MAX_ROWS = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """A training for its page. The page is refreshed every ``refresh_seconds``, 0 after the training failed.
+def write_live_page(
+    folder: Path, run_folder: Path, *, experiment: str, run: str, epochs: int, started_at: str, refresh_seconds: int
+) -> None:
+    """Write report.html into ``folder`` from the metrics of a run that trains ``epochs`` epochs.
 
-    ``run`` is the name of the run. ``started_at`` is in UTC.
-    """
-
-    experiment: str
-    run: str
-    epochs: int
-    started_at: datetime
-    refresh_seconds: int
-
-
-def write_live_page(training: Training, run_folder: Path, folder: Path) -> None:
-    """Write report.html of a training from the metrics in the folder of its run. The page reloads itself.
+    The page reloads itself every ``refresh_seconds``, or never if they are 0, after a failure. ``run`` is a name.
 
     Raises:
         DamagedArtifactError: The metrics are invalid.
         OSError: The page cannot be written.
     """
     metrics = run_folder / METRICS_NAME
-    epochs = read_metrics(metrics) if metrics.exists() else []
-    is_running = training.refresh_seconds > 0
-    state = "Training is running" if is_running else "Training was not finished"
-    name = fmt.joined("Experiment " + fmt.plain(training.experiment), fmt.plain(training.run))
-    count = f"{fmt.number(len(epochs))} of {fmt.plural(training.epochs, 'epoch')} finished"
-    remaining = (training.epochs - len(epochs)) * is_running
-    # The newest epoch gives the estimate, because epoch 1 compiles.
-    seconds = remaining * sum((row["train_seconds"] or 0) + (row["evaluation_seconds"] or 0) for row in epochs[-1:])
-    age = f"This page was written at {_time(datetime.now(UTC))}"
-    if is_running:
-        age += f", and again every {training.refresh_seconds} s. If it is a minute old, the training has ended"
+    rows = read_metrics(metrics) if metrics.exists() else []
+    state = "Training is running" if refresh_seconds else "Training was not finished"
+    name = fmt.joined(fmt.plain(experiment), fmt.plain(run))
+    age = f"This page was written at {datetime.now(UTC):%H:%M:%S} UTC"
+    if refresh_seconds:
+        # The newest epoch gives the estimate, because epoch 1 compiles.
+        seconds = sum((row["train_seconds"] or 0) + (row["evaluation_seconds"] or 0) for row in rows[-1:])
+        left = f"The remaining epochs take about {fmt.number((epochs - len(rows)) * seconds)} s. " if rows else ""
+        age = f"{left}{age}, and again every {refresh_seconds} s. If it is a minute old, the training has ended"
     text = page(
-        [Section("epochs", "Finished epochs", _blocks(epochs, name))],
-        title=fmt.joined(f"{state} ({len(epochs)}/{training.epochs})", fmt.plain(training.experiment)),
-        verdict=f"{state}. {name}, {count}, started at {_time(training.started_at)}.",
-        changes=[
-            *([f"The remaining epochs take about {fmt.number(seconds)} s."] if seconds else []),
-            f"{age}. To resume after the last finished epoch, run the same command again.",
-        ],
-        reload_seconds=training.refresh_seconds,
+        [Section("epochs", "Finished epochs", _blocks(rows))],
+        title=f"{state} ({len(rows)}/{epochs}), {name}",
+        verdict=f"{state}. Experiment {name}, {len(rows)} of {fmt.plural(epochs, 'epoch')} finished, started at "
+        f"{fmt.moment(started_at)}.",
+        changes=[f"{age}. To resume after the last finished epoch, run the same command again."],
+        reload_seconds=refresh_seconds,
     )
     (folder / REPORT_PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 
-def _blocks(epochs: Sequence[Mapping[str, Any]], name: str) -> list[Block]:
+def _blocks(epochs: Sequence[Mapping[str, Any]]) -> list[Block]:
     if not epochs:
         return [Text("The first epoch is not finished yet.")]
     run = SimpleNamespace(curves=[EpochMetrics(**row) for row in epochs], steps_per_epoch=None)
-    chart = Chart(
-        "Accuracy and loss by epoch, training and test",
-        partial(drawings.plot_curves, [run], [""]),
-        note="Solid lines show test, dashed lines training.",
-        legend=[(name, "")],
-        has_table=True,
-    )
+    newest = f"test accuracy {fmt.percent(epochs[-1]['test_accuracy'])} after epoch {fmt.number(len(epochs))}"
+    caption = "Accuracy and loss by epoch, training and test"
+    chart = Chart(caption, partial(drawings.plot_curves, [run], [""]), [newest], has_table=True)
     columns = numbers("epoch", "accuracy", "test accuracy", "loss", "test loss", "training, s", "evaluation, s")
     rows = [
         [
@@ -86,7 +67,3 @@ def _blocks(epochs: Sequence[Mapping[str, Any]], name: str) -> list[Block]:
         for row in reversed(epochs[-_MAX_ROWS:])
     ]
     return [chart, Table(columns, rows, label="Finished epochs, newest first")]
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

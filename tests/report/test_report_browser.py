@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from luigi_process import PROJECT
 from report_runs import RUN, SKIPPED, render, run_of, write_evaluation, write_run
 
-from pipeline.report.live import Training, write_live_page
+from pipeline.report.live import write_live_page
 from tasks.commands.report import Handler
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -479,9 +478,9 @@ def test_a_served_page_reloads_when_it_changes(cleared, small_page, tmp_path):
 
 def test_the_page_of_a_running_training_is_accessible_and_reloads_itself(cleared, tmp_path):
     write_run(tmp_path / "run")
-    facts = {"experiment": HOSTILE, "run": "run 3/24, batch 512", "epochs": 5, "refresh_seconds": 1}
+    run = {"experiment": HOSTILE, "run": "run 3/24, batch 512", "epochs": 5, "started_at": RUN["finished_at"]}
     live_page = tmp_path / "report.html"
-    write_live_page(Training(started_at=datetime(2026, 3, 1, tzinfo=UTC), **facts), tmp_path / "run", tmp_path)
+    write_live_page(tmp_path, tmp_path / "run", refresh_seconds=1, **run)
     for width, scheme in itertools.product((390, 1280, 1920), ("light", "dark")):
         cleared.set_window_size(width, 900)
         prefer(cleared, scheme)
