@@ -9,7 +9,6 @@ import hashlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ PIPED_COLUMNS = 120
 MAX_COLUMNS = 100
 #: Below this width, each row of a table with many columns becomes a list.
 TABLE_COLUMNS = 80
-_MAX_DIGITS = 8
 # rich prints nothing if the console has only one column.
 _MIN_COLUMNS = 20
 
@@ -202,43 +200,33 @@ def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
     is_list = width < TABLE_COLUMNS and len(columns) > 3
     if table.caption:
         yield table.caption
-    yield _list(columns, groups) if is_list else _grid(columns, groups, width)
+    yield _list(columns, groups) if is_list else _grid(columns, groups)
     if any(cell.tag for group in groups for row in group.rows for cell in row):
         yield "* requested run"
 
 
-def _texts(columns: Sequence[Column], row: Sequence[Cell], *, is_list: bool = True) -> list[str]:
-    """Return the cells of a row, with a mark before the name of a requested run. A grid omits notes on numbers."""
-    texts = [
-        cell.text if column.is_number and not is_list else "\n".join(cell.lines())
-        for column, cell in zip(columns, row, strict=True)
-    ]
-    texts = [f"{'*' if cell.tag else ''}{text}" for cell, text in zip(row, texts, strict=True)]
-    return texts if is_list else [text.replace(" / ", "\n").replace(" ±", "\n±") for text in texts]
-
-
-def _grid(columns: Sequence[Column], groups: Sequence[Group], width: int) -> RichTable:
+def _grid(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
     # The box leaves one space between columns. The scoreboard would not fit with more.
     grid = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    rows_of = [[_texts(columns, row, is_list=False) for row in group.rows] for group in groups]
-    columns_of = zip([column.title.replace(" ", "\n") for column in columns], *chain(*rows_of), strict=True)
-    longest = [max(len(line) for text in texts for line in text.splitlines() or [""]) for texts in columns_of]
-    longest[0] = max(longest[0], *(len(group.title) for group in groups))
-    # The widest columns are folded until all fit. Numbers are not folded.
-    limits = range(width, 0, -1)
-    minimum = [_MAX_DIGITS if column.is_number else 1 for column in columns]
-    widths = ([min(most, max(limit, least)) for most, least in zip(longest, minimum, strict=True)] for limit in limits)
-    fitting = next((widths for widths in widths if sum(widths) + len(widths) - 1 <= width), [1] * len(columns))
-    for index, (column, column_width) in enumerate(zip(columns, fitting, strict=True)):
+    for index, column in enumerate(columns):
         justify = "right" if column.is_number and index else "left"
-        grid.add_column(RichText(column.title), justify=justify, overflow="fold", width=column_width)
-    for group, rows in zip(groups, rows_of, strict=True):
+        title = RichText(column.title.replace(" ", "\n").replace(",\n", ", ") if column.is_number else column.title)
+        grid.add_column(title, justify=justify, overflow="fold", no_wrap=column.is_number and index > 0)
+    for group in groups:
         grid.add_section()
         if group.title:
             grid.add_row(RichText(group.title))
-        for row in rows:
-            grid.add_row(*map(RichText, row))
+        for row in group.rows:
+            # Numbers have no notes in a grid.
+            cells = zip(columns, row, strict=True)
+            texts = [cell.text if column.is_number else _text(cell) for column, cell in cells]
+            grid.add_row(*(RichText(text.replace(" / ", "\n").replace(" ±", "\n±")) for text in texts))
     return grid
+
+
+def _text(cell: Cell) -> str:
+    """Return a cell with its notes, with a mark before the name of a requested run."""
+    return "\n".join([f"{'*' * bool(cell.tag)}{cell.text}", *cell.lines()[bool(cell.text) :]])
 
 
 def _list(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
@@ -247,7 +235,7 @@ def _list(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
     for group in groups:
         grid.add_row("", RichText(group.title))
         for row in group.rows:
-            for column, text in zip(columns, _texts(columns, row), strict=True):
+            for column, text in zip(columns, map(_text, row), strict=True):
                 grid.add_row(RichText(column.title, overflow="fold"), RichText(text, overflow="fold"))
             grid.add_row()
     return grid

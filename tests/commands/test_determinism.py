@@ -76,7 +76,7 @@ def test_the_same_weights_are_called_bit_identical_and_the_result_goes_with_the_
     args = [*FAST, *TINY, "--Train-deterministic", "true"]
     done = luigi.here("tasks", "Report", *args)
     assert done.returncode == 0, done.stderr
-    assert "not repeated" in (luigi.root / "report" / "report.md").read_text()
+    assert "not repeated" in (luigi.root / "report" / "report.html").read_text()
     (name,) = [path.parent.name for path in luigi.root.glob("runs/*/run.json") if '"true"' in path.read_text()]
     done = luigi.command("verify-determinism", *args, "--Storage-log-format", "json")
     assert done.returncode == 0, done.stderr
@@ -109,4 +109,4 @@ def test_different_weights_give_the_exit_code_of_the_gate_and_appear_in_the_repo
     (found,) = filter(None, repeated(luigi).values())
     assert not found["is_identical"]
     assert len(found["trainings"]) == 3
-    assert "| differs |" in (luigi.root / "report" / "report.md").read_text()
+    assert "repetition differs" in (luigi.root / "report" / "report.md").read_text()

@@ -14,8 +14,9 @@ from report_runs import report_of
 
 
 def setup_module() -> None:
-    global build_report, format_table
+    global build_report, format_table, scoreboard
     from pipeline.report import build_report, format_table
+    from pipeline.report.sections.scoreboard import scoreboard
 
 
 def test_the_terminal_table_shows_requested_and_effective_device_and_marks_the_run(make_run):
@@ -37,6 +38,22 @@ def test_the_terminal_table_fits_the_terminal_and_cuts_no_figure(make_run):
         if width < 100:
             figures = ("73.80%", "10,012", "24.80", "auto → cpu")
             assert all(re.search(rf"(^| ){re.escape(figure)}( |$)", text, re.MULTILINE) for figure in figures), text
+
+
+def test_the_terminal_shows_the_visible_columns_of_the_scoreboard_at_any_width(make_run):
+    sizes = {"global_batch_size": 1024, "seed": 7, "augment": "alternating_flip, translate:2", "epochs": 16}
+    rest = {"model": "airbench_convnet_small", "training_recipe": "muon", "learning_rate": 0.0025, "patience": 3}
+    folders = [make_run(), make_run("other", fingerprint="b" * 64, requested_device="cpu", **sizes, **rest)]
+    report = build_report(folders, current=["b" * 64])
+    columns, _ = scoreboard(report, "cifar10").visible()
+    assert len(columns) == 10
+    for width in (40, 80, 100):
+        text = format_table(report, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert all(word in text for column in columns for word in column.title.split())
+        assert "hosts" not in text
+        for cell in ("1,024", "73.80%", "24.80", "10,012", "*airben"):
+            assert cell in text
 
 
 def test_the_terminals_width_is_found_and_what_is_piped_has_120_columns():

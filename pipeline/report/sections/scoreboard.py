@@ -147,8 +147,9 @@ def _word(value: Any) -> str:
 
 
 def _column(run: Run, name: str) -> Column:
-    value = getattr(run, name)
-    return Column(setting_title(name), is_number=isinstance(value, int | float) and not isinstance(value, bool))
+    # A row may have several seeds.
+    is_number = isinstance(getattr(run, name), int | float) and name != "seed"
+    return Column(setting_title(name), is_number=is_number and not isinstance(getattr(run, name), bool))
 
 
 def _phrase(run: Run, name: str, value: str) -> str:
