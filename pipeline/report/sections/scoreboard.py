@@ -179,24 +179,15 @@ def _name(row: Row, mark: str) -> Cell:
 
 def measured_cells(row: Row) -> list[str | Cell]:
     """Return the metrics of a row, its device, and the columns that are hidden at first."""
-    run, verdict, speedup = row.run, repeated(row), row.speedup
-    requested, device, verified = (
-        fmt.plain(run.requested_device),
-        fmt.plain(run.effective_device),
-        fmt.device_verified(run),
-    )
+    run, verdict, speedup, verified = row.run, repeated(row), row.speedup, fmt.device_verified(row.run)
+    device = f"{fmt.plain(run.requested_device)} → {fmt.plain(run.effective_device)}"
     ratio = "" if speedup.ratio is None else f"{fmt.number(speedup.ratio, 2)} ×"
-    has_caution = run.status != SKIPPED and not run.device_verified
+    alarms = [] if run.device_verified or run.status == SKIPPED else ["not verified"]
     return [
         metric(row),
         fmt.number(row.train_seconds, 2),
-        Cell(fmt.number(row.examples_per_second), (f"speed-up {ratio}" if ratio else "",)),
-        Cell(
-            f"{requested} → {device}",
-            (fmt.device_note(run),),
-            alarms=["not verified"] if has_caution else [],
-            needs_care=requested not in ("auto", device),
-        ),
+        Cell(fmt.number(row.examples_per_second), [ratio and f"speed-up {ratio}"]),
+        Cell(device, [fmt.device_note(run)], alarms=alarms, needs_care=fmt.is_fallback(run)),
         Cell(verified, needs_care=verified != "yes"),
         Cell(verdict, needs_care=verdict.startswith("differs")),
         f"{ratio} {speedup.words}".strip(),
@@ -207,22 +198,19 @@ def measured_cells(row: Row) -> list[str | Cell]:
 
 def published(report: Report, experiment: str) -> Table:
     """Return the published metrics of an experiment, by source."""
-    rows = [row for row in report.published if row.experiment == experiment]
     sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
-    for row in rows:
+    for row in (row for row in report.published if row.experiment == experiment):
         not_stated = "; ".join(fmt.plain(fact, 200) for fact in row.not_stated)
         notes = (fmt.plain(row.source, 300), fmt.sentence(f"Not stated: {not_stated}") if not_stated else "")
         sources.setdefault(notes, []).append(published_cells(row))
     rate = common_units(row.run.units for row in report.scenarios if row.run.experiment == experiment).rate
-    return Table(
-        [
-            *words("published elsewhere", "device", "data"),
-            *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
-        ],
-        groups=[Group("Published elsewhere, not measured here", cells, notes) for notes, cells in sources.items()],
-        label=f"Results published elsewhere: {fmt.plain(experiment)}",
-        style="scoreboard published",
-    )
+    columns = [
+        *words("result", "device", "data"),
+        *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
+    ]
+    groups = [Group("Published elsewhere, not measured here", cells, notes) for notes, cells in sources.items()]
+    label = f"Results published elsewhere: {fmt.plain(experiment)}"
+    return Table(columns, groups=groups, label=label, style="scoreboard published")
 
 
 def published_cells(row: PublishedRow) -> list[str | Cell]:
@@ -275,14 +263,10 @@ def repeated(row: Row) -> str:
 
 def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:
     """Return the metric that ranks a run or row, with its unit, an accuracy with so many decimals. Empty if missing."""
-    name = _ranking(run)
+    name, unit = _ranking(run), results_of(run.problem).loss_unit
     value = getattr(metrics, name)
-    text = (
-        f"{fmt.number(value, 3)} {results_of(run.problem).loss_unit}"
-        if name == "test_loss"
-        else fmt.percent(value, decimals)
-    )
-    return "" if text.startswith(MISSING) else text
+    text = fmt.number(value, 3, f" {unit}") if name == "test_loss" else fmt.percent(value, decimals)
+    return text.replace(MISSING, "")
 
 
 def _ranking(run: Run) -> str:
