@@ -121,6 +121,16 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Links:
+    """Names with addresses that are relative to the report."""
+
+    pairs: Sequence[tuple[str, str]]
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
+
+
+@dataclass(frozen=True)
 class Chart:
     """A drawing with its data as text. ``plot`` draws into the axes of the ``panels``. ``shares`` make a bar instead.
 
@@ -150,7 +160,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, or another ``kind`` such as a heading, a note, a finding, prose, or a list item with its mark.
+    """A paragraph, or another ``kind`` such as a heading, a note, a finding, a command, prose, or a list mark.
 
     ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold.
     """
@@ -188,7 +198,10 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Box:
-    """Blocks in a box, which is a "fold" with a summary, a "pair" side by side, or a "part" of a pair."""
+    """Blocks in a box, which is a "fold" with a summary, a "pair" side by side, or a "part" of a pair.
+
+    ``anchor`` is the id of the box. It is unique on the page.
+    """
 
     kind: str
     blocks: Sequence["Block"]
@@ -196,12 +209,13 @@ class Box:
     note: str = ""
     is_open: bool = False
     style: str = ""
+    anchor: str = ""
 
     def __bool__(self) -> bool:
         return any(self.blocks)
 
 
-Block = Table | Facts | Chart | Text | Gallery | Box
+Block = Table | Facts | Links | Chart | Text | Gallery | Box
 
 
 def titled(title: str, *blocks: Block) -> list[Block]:

@@ -237,6 +237,11 @@ def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
     return "this run" if len(current) == len(fingerprints) == 1 else "requested"
 
 
+def run_anchor(run: "Run") -> str:
+    """Return the id of a run's entry on the page."""
+    return f"run-{plain(run.fingerprint)[:12]}"
+
+
 def run_name(run: "Run", current: Sequence[str] = ()) -> str:
     """Return the name of a run for legends."""
     effective, requested = plain(run.effective_device), plain(run.requested_device)

@@ -20,7 +20,7 @@ from rich.text import Text as RichText
 
 from pipeline.artifacts.layout import REPORT_PAGE
 from pipeline.report import cards, drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Group, Section, Table, Text
+from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Group, Links, Section, Table, Text
 from pipeline.report.diff import Difference, difference_table
 from pipeline.report.formats import sentence
 from pipeline.report.report import Report
@@ -119,12 +119,16 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
         elif isinstance(block, Facts):
             bold = "**" if block.style == "definitions" else ""
             yield from (f"- {bold}{escaped(term)}{bold}: {escaped(value)}" for term, value in block.pairs)
+        elif isinstance(block, Links):
+            yield "- " + ", ".join(f"[{escaped(name)}]({address})" for name, address in block.pairs)
         elif isinstance(block, Chart):
             yield escaped(block.note)
             yield from (f"- {escaped(line)}" for line in ([] if block.has_table else block.rows()))
         elif isinstance(block, Gallery):
             mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
             yield from (f"- {escaped(picture.alternative)} ({escaped(picture.value)})" for picture in mistakes)
+        elif isinstance(block, Text) and block.kind == "command":
+            yield f"```sh\n{block.text}\n```"
         elif isinstance(block, Text):
             text = escaped("".join(piece for piece, _ in block.shades) or block.text)
             lead = f"{escaped(block.lead)}: " if block.lead else ""

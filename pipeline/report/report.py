@@ -1,6 +1,6 @@
 """Data of a report, with runs and everything derived from them. `to_json` formats it as report.json.
 
-Neither the clock nor folder names influence it. The same runs give the same report on any machine.
+Neither the clock nor folder names influence report.json. The same runs give the same report on any machine.
 """
 
 import json

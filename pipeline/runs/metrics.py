@@ -15,6 +15,8 @@ WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
 METRICS_NAME = "metrics.jsonl"
 EXPORT_NAME = "export.json"
+# A folder of event files.
+TENSORBOARD_NAME = "tensorboard"
 
 #: Rows of metrics.jsonl with ``epoch``, from 1, and ``train_seconds``.
 Rows = Sequence[Mapping[str, Any]]

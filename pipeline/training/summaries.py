@@ -10,10 +10,9 @@ from tensorboard.plugins.hparams import api as hparams
 from pipeline.hardware.runtime import Runtime
 from pipeline.problems.problem import EvaluationSummary
 from pipeline.problems.units import Units
+from pipeline.runs.metrics import TENSORBOARD_NAME
 from pipeline.runs.record import names
 from pipeline.streams.tf_data import InputStream
-
-TENSORBOARD_NAME = "tensorboard"
 
 
 class Summaries:

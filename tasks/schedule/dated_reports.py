@@ -3,6 +3,7 @@
 A copy is an artifact in a folder named by the date. It never becomes stale. A damaged copy is replaced.
 """
 
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -89,6 +90,9 @@ def publish_dated_report(
     with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:
         for entry in manifest["files"]:
             shutil.copyfile(report / entry["name"], temporary / entry["name"])
+        # The links to runs are relative to the page.
+        page, up = temporary / layout.REPORT_PAGE, os.path.relpath(report, folder)
+        page.write_text(page.read_text("utf-8").replace('href="../', f'href="{up}/../'), "utf-8")
         write_manifest(temporary, stage="Nightly", identity=identity, details={"thresholds": dict(thresholds or {})})
     return read_dated_report(folder)
 

@@ -20,7 +20,7 @@ import pytest
 from luigi_process import PROJECT
 from report_runs import RUN, SKIPPED, render, run_of, write_evaluation, write_run
 
-from pipeline.report.live import scoreboard, write_live_page
+from pipeline.report.live import write_live_page
 from tasks.commands.report import Handler
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -55,6 +55,7 @@ FLAGS = (
     # What it asked for would fail, and be logged.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+ORIGIN = {"settings": {"Train": {"augment": "flip, crop:4", "seed": "1"}}, "commit": "c" * 40, "is_dirty": True}
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
@@ -82,7 +83,7 @@ def write_page(folder: Path, num_runs: int) -> Path:
     folders = []
     for n in range(num_runs):
         facts = {
-            "fingerprint": f"{n:064x}" if n else RUN["fingerprint"],
+            "fingerprint": f"{n:064x}"[::-1] if n else RUN["fingerprint"],
             "model": HOSTILE if n == 1 else f"net_{n:03d}",
             "test_accuracy": None if n == 2 else 0.5 + (n * 37 % 200) / 1000,
             "examples_per_second": 900.0 + n * 50,
@@ -102,7 +103,9 @@ def small_page(tmp_path_factory) -> Path:
     times = dict.fromkeys(("step_seconds", "step_alone_seconds", "input_alone_seconds", "evaluation_seconds"), 0.03)
     times |= {"input_wait_share": 0.2, "compilation_seconds": 2.0, "checkpoint_seconds": 0.1}
     folders = [
-        write_evaluation(write_run(folder / name, fingerprint=name * 64, finished_at=date, time_breakdown=times))
+        write_evaluation(
+            write_run(folder / name, fingerprint=name * 64, finished_at=date, time_breakdown=times, origin=ORIGIN)
+        )
         for name, date in (("a", "2026-03-02T10:00:00+00:00"), ("b", "2026-03-01T10:00:00+00:00"))
     ]
     render(folders, folder / "out", drawn=True)
@@ -434,6 +437,26 @@ def test_in_a_narrow_window_each_figure_has_its_name_and_the_rows_can_be_sorted(
     assert sort(page, "test accuracy") == "descending"
 
 
+def test_the_command_that_repeats_a_run_is_copied_exactly(unfolded):
+    permissions = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    unfolded.execute_cdp_cmd("Browser.grantPermissions", permissions)
+    command, *_ = unfolded.find_elements(By.CSS_SELECTOR, "pre.command")
+    button = command.find_element(By.XPATH, "following-sibling::button")
+    button.click()
+    WebDriverWait(unfolded, 10).until(lambda _: button.text == "Copied")
+    copied = unfolded.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert copied == "tensorcraft run '--Train-augment=flip, crop:4' --Train-seed=1"
+    assert command.text == copied
+
+
+def test_a_link_to_a_folded_run_opens_it(cleared, page):
+    cleared.get(page.as_uri())
+    anchor, *_ = cleared.find_elements(By.CSS_SELECTOR, "details.run:not([open]) > .anchor")
+    cleared.execute_script("location.hash = arguments[0].id", anchor)
+    entry = anchor.find_element(By.XPATH, "..")
+    WebDriverWait(cleared, 10).until(lambda _: entry.get_attribute("open"))
+
+
 def test_the_page_is_readable_without_its_script(opened, page):
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
@@ -480,8 +503,7 @@ def test_the_page_of_a_running_training_is_accessible_and_reloads_itself(cleared
     write_run(tmp_path / "run")
     run = {"experiment": HOSTILE, "run": "run 3/24, batch 512", "epochs": 5, "started_at": RUN["finished_at"]}
     live_page = tmp_path / "report.html"
-    earlier = scoreboard([tmp_path / "run"], [])
-    write_live_page(tmp_path, tmp_path / "run", earlier, refresh_seconds=1, **run)
+    write_live_page(tmp_path, tmp_path / "run", refresh_seconds=1, **run)
     for width, scheme in itertools.product((390, 1280, 1920), ("light", "dark")):
         cleared.set_window_size(width, 900)
         prefer(cleared, scheme)

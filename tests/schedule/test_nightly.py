@@ -45,6 +45,15 @@ def test_a_dated_report_is_a_copy_that_a_newer_report_leaves_alone(tmp_path):
     assert kept.runs == ("a",)
 
 
+def test_links_of_a_dated_report_lead_to_the_runs(tmp_path):
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    report = write_report(tmp_path / "report", "a", text='<a href="../runs/a/">href="../</a>')
+    for history in (report / "history", report / "history" / "flowers"):
+        folder = publish_dated_report(history, date(2026, 11, 1), report).folder
+        link = (folder / "report.html").read_text().split('"')[1]
+        assert (folder / link).resolve() == tmp_path / "runs" / "a"
+
+
 def test_the_runs_that_reports_are_about_are_known(tmp_path):
     report = write_report(tmp_path / "report", "a", "b")
     publish_dated_report(report / "history", date(2026, 11, 1), report)

@@ -55,6 +55,14 @@ def test_a_run_records_its_origin_and_the_size_of_its_model(luigi):
     assert not {"commit", "origin", "version"} & {*identity, *identity["settings"]}
 
 
+def test_the_report_links_to_the_files_of_the_run(luigi):
+    (run,) = luigi.artifacts("runs")
+    links = re.findall(r'<a href="(\.\./[^"]*)"', (luigi.root / "report" / "report.html").read_text())
+    names = ("", "model.keras", "metrics.jsonl", "tensorboard")
+    assert links == [f"../runs/{run}/{name}" for name in names]
+    assert all((luigi.root / "report" / link).exists() for link in links)
+
+
 def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
     (run,) = luigi.artifacts("runs")
     folder = luigi.root / "runs" / run

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny
 
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
@@ -15,10 +15,11 @@ from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.problems.results import results_of
 from pipeline.problems.units import BYTES, Units, units_of
 from pipeline.runs.determinism import Training, read_determinism
-from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, TENSORBOARD_NAME, EpochMetrics, read_metrics
 from pipeline.runs.record import SKIPPED, RunRecord, is_placeholder, names, read_record
 from pipeline.runs.validation import Count, Untrusted, checked, message, read_text
 
+_LINKED = (MODEL_NAME, METRICS_NAME, TENSORBOARD_NAME)
 _logger = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
 
@@ -60,12 +61,17 @@ class Repetition(Untrusted):
 
 
 class Run(Entry):
-    """A run of this storage root, with ``curves`` by epoch and the evaluation in the schema of its problem."""
+    """A run of this storage root, with ``curves`` by epoch and the evaluation in the schema of its problem.
+
+    ``folder`` is the name of its folder, and ``files`` are the names in it that the report links to.
+    """
 
     curves: list[EpochMetrics] = []
     resumed: list[Resumption] = []
     evaluation: SerializeAsAny[Untrusted] | None = None
     repetition: Repetition | None = None
+    folder: str = Field("", exclude=True)
+    files: list[str] = Field([], exclude=True)
 
 
 def read_or_none(read: Callable[..., _Read], *arguments: object, **options: object) -> _Read | None:
@@ -125,6 +131,8 @@ def read_run(folder: Path) -> Run:
         **fields,
         **_origin(folder),
         resumed=list(_resumptions(record)),
+        folder=folder.name,
+        files=[name for name in _LINKED if (folder / name).exists()],
         fetched_from=(read_fetched(folder) or {"remote": ""})["remote"],
         curves=[] if is_skipped else [EpochMetrics(**row) for row in read_metrics(folder / METRICS_NAME)],
         evaluation=evaluation,

@@ -1,20 +1,29 @@
-"""Sections about the requested runs, with metrics, receipt, settings, times, exports and epochs."""
+"""Section of runs, with command, settings, files, metrics, receipt, times, evaluation, exports and epochs."""
 
 import math
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
+from urllib.parse import quote
 
+from pipeline.artifacts import layout
+from pipeline.optional_packages import DISTRIBUTION
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, numbers, titled, words
+from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Links, Section, Table, Text, numbers, titled, words
 from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
+from pipeline.runs.origin import Origin
 from pipeline.runs.record import Beginning
+from pipeline.settings.reference import SECTIONS
+from pipeline.settings.schema import settings_of
 
 # These limit the length of the page. report.json contains everything.
-_MAX_RUNS = 24
+_MAX_FULL, _MAX_RUNS = 24, 500
+_MAX_COMMAND = 8_000
+_REPEAT = "A command trains nothing if its run is fresh. To train again, add --Force-stage=Train."
 _MAX_EVIDENCE = 100
 _OPEN_EPOCHS = 12
 
@@ -34,43 +43,96 @@ _TIMES = {
 _OTHER_TIMES = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
 
 
-def this_run(report: Report) -> Iterator[Section]:
-    """Yield metrics, settings and times of a single requested run."""
-    runs = report.requested()
-    if len(runs) == 1:
-        receipt = titled("Requested and effective", *receipt_blocks(runs[0], "Requested and effective"))
-        yield Section("this-run", "This run", _metrics_and_settings(runs[0], receipt))
-        yield Section("times", "Time breakdown", time_blocks(runs[0]))
+def runs(report: Report) -> Iterator[Section]:
+    """Yield an entry per run, the best one first, then the requested runs, then the newest.
+
+    The first entries have all details. The others have the command, the code and links.
+    """
+    entries = _ordered(report)
+    anchors: set[str] = set()
+    folds: list[Block] = []
+    for index, run in enumerate(entries[:_MAX_RUNS]):
+        name, anchor = fmt.run_name(run, report.current), fmt.run_anchor(run)
+        is_full = index == 0 or (run.fingerprint in report.current and index < _MAX_FULL)
+        blocks = _repeat(run)
+        if is_full:
+            blocks = [Facts(list(tiles(run)), "tiles"), *blocks, *_details(report, run, name, index)]
+        folds.append(
+            Box(
+                "fold",
+                blocks,
+                summary=name,
+                note=time_verdict(run).partition(":")[0],
+                is_open=index == 0 or report.current == [run.fingerprint],
+                style="run",
+                # A copy from another host has the same fingerprint.
+                anchor="" if anchor in anchors else anchor,
+            )
+        )
+        anchors.add(anchor)
+    hint = Text(_REPEAT if any(run.origin for run in entries) else "", "note")
+    yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))])
 
 
-def requested_runs(report: Report) -> Iterator[Section]:
-    """Yield exports and epochs of a single requested run, or everything about each of several."""
-    runs = report.requested()
-    if len(runs) == 1:
-        yield Section("exports", "Exports", [export_table(report, runs[0], "this run")])
-        name, is_open = "This run, epoch by epoch", len(runs[0].curves) <= _OPEN_EPOCHS
-        fold = Box("fold", [epoch_table(runs[0], name)], summary=name, is_open=is_open)
-        yield Section("epochs", "Epoch by epoch", [fold])
-        return
-    folds = [_fold(report, run) for run in runs[:_MAX_RUNS]]
-    yield Section("runs", "Requested runs", [*folds, Text(fmt.left_out(len(runs) - _MAX_RUNS, "more run"))])
+def _ordered(report: Report) -> list[Run]:
+    best = [experiment.best.run for experiment in report.experiments[:1] if experiment.best]
+    return list({id(run): run for run in (*best, *report.requested(), *report.runs)}.values())
 
 
-def _fold(report: Report, run: Run) -> Box:
-    name = fmt.run_name(run)
-    blocks = [
-        *_metrics_and_settings(run, receipt_blocks(run, f"Requested and effective: {name}")),
-        *titled("Time breakdown", *time_blocks(run)),
-        *evaluation_blocks(report, run, name),
-        *titled("Exports", export_table(report, run, name)),
-        *titled("Epoch by epoch", epoch_table(run, f"Epoch by epoch: {name}")),
+def _repeat(run: Run) -> list[Block]:
+    """Return the command that repeats a run, its code and model size, and links to its files."""
+    folder = f"../{layout.RUNS}/{quote(run.folder)}/"
+    links = [("Folder of the run", folder), *((name, f"{folder}{name}") for name in run.files)] if run.files else []
+    command = run.origin.command() if run.origin else ""
+    # A command that is shortened or has control characters would be another one.
+    is_exact = fmt.plain(command, _MAX_COMMAND) == command
+    text = Text(command if is_exact else "", "command")
+    return [*titled("Repeat this run", text, Facts(list(_code(run)))), Links(links)]
+
+
+def _settings(run: Run) -> list[Block]:
+    """Return the settings that differ from their defaults."""
+    defaults = {
+        (section.section, setting.name): setting.written(setting.default)
+        for section in SECTIONS
+        for setting in settings_of(section)
+    }
+    rows = [
+        (fmt.plain(f"[{section}] {name}"), fmt.plain(text, 200) or MISSING, defaults.get((section, name)) or MISSING)
+        for section, texts in (run.origin or Origin()).settings.items()
+        for name, text in texts.items()
     ]
-    return Box("fold", blocks, summary=name, note=time_verdict(run), style="run")
+    title = "Settings that differ from their defaults"
+    label = f"{title}: {fmt.run_name(run)}"
+    return titled(title, Table(words("Setting", "Value", "Default"), rows, label=label, style="classes"))
 
 
-def _metrics_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
+def _code(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield version and commit of the code, and the size of the model."""
+    origin = run.origin or Origin()
+    if origin.commit:
+        yield "Commit", f"{fmt.plain(origin.commit)}{', with uncommitted changes' if origin.is_dirty else ''}"
+    if origin.version:
+        yield "Version", f"{DISTRIBUTION} {fmt.plain(origin.version)}"
+    if run.num_parameters is not None:
+        trainable = fmt.number(run.num_trainable_parameters)
+        yield "Parameters", f"{fmt.number(run.num_parameters)}, of which {trainable} are trainable"
+    if run.model_bytes is not None:
+        yield "Model size", fmt.number(run.model_bytes, 2, " MB", 1e-6)
+
+
+def _details(report: Report, run: Run, name: str, index: int) -> list[Block]:
     settings = titled("Settings and results", Facts(list(circumstances(run))))
-    return [Facts(list(tiles(run)), "tiles"), Box("pair", [Box("part", receipt), Box("part", settings)])]
+    receipt = titled("Requested and effective", *receipt_blocks(run, f"Requested and effective: {name}"))
+    epochs = epoch_table(run, f"Epoch by epoch: {name}")
+    return [
+        *titled("Time breakdown", *time_blocks(run)),
+        Box("pair", [Box("part", [*_settings(run), *receipt]), Box("part", settings)]),
+        # The first one has a section.
+        *(evaluation_blocks(report, run, name) if index else ()),
+        *titled("Exports", export_table(report, run, name)),
+        Box("fold", [epochs], "Epoch by epoch", is_open=len(run.curves) <= _OPEN_EPOCHS),
+    ]
 
 
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
@@ -190,17 +252,25 @@ def _choices(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def time_verdict(run: Run) -> str:
-    """Return whether steps waited for the device or for the input. Empty if not measured."""
+    """Return the part of the stage that took the most time, as a sentence. Empty if it is not known."""
+    parts = seconds_by_part(run)
+    total = sum(seconds for _, seconds in parts)
     share = run.time_breakdown and run.time_breakdown.input_wait_share
+    longest, seconds = max(parts, key=itemgetter(1), default=("", 0))
+    if not (math.isfinite(total) and seconds > 0):
+        return ""
+    of_stage = f"{fmt.percent(seconds / total, 0)} of the {fmt.number(total, 1)} s of the stage"
+    if longest not in [label for label, _ in parts[: 1 if share is None else 2]]:
+        return f"dominated by {longest}: {of_stage}"
     if share is None:
         return ""
-    waiting = f"input-bound: {fmt.percent(share, 0)} of each step was spent waiting for input"
-    return waiting if share > 0.1 else "compute-bound"
+    waiting = f"{fmt.percent(share, 0)} of each step was spent waiting for input"
+    return f"input-bound: {waiting}" if share > 0.1 else f"compute-bound: {waiting}"
 
 
 def time_blocks(run: Run) -> list[Block]:
     """Return the time of the run by its parts. Empty if not measured."""
-    parts = [(label, max(0.0, seconds)) for label, seconds in seconds_by_part(run)]
+    parts = seconds_by_part(run)
     total = sum(seconds for _, seconds in parts)
     chart = Chart(
         f"Time breakdown of {fmt.run_name(run)}",
@@ -208,7 +278,8 @@ def time_blocks(run: Run) -> list[Block]:
         legend=[(f"{label}: {fmt.number(seconds, 1)} s", "") for label, seconds in parts],
     )
     charts = [chart] if math.isfinite(total) and total else []
-    return [Text(time_verdict(run), kind="finding"), *charts, Facts(list(time_rows(run)), "facts seconds")]
+    rows = Facts(list(time_rows(run)), "facts seconds")
+    return [Text(time_verdict(run), "finding"), *charts, Box("fold", [rows], "Times of a step and of the stage")]
 
 
 def time_rows(run: Run) -> Iterator[tuple[str, str]]:
@@ -254,7 +325,7 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
     compiled = min(compilation or 0, total)
     waiting = (total - compiled) * (share or 0)
     computing = "computing" if compilation is not None else "computing and compilation"
-    return [
+    parts = [
         (computing if share is not None else f"{computing}, including waiting", total - compiled - waiting),
         *([("waiting for input", waiting)] if share is not None else []),
         *([("compilation", compiled)] if compilation is not None else []),
@@ -262,6 +333,7 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
         ("checkpoints, saving", (times.checkpoint_seconds or 0) + (times.saving_seconds or 0)),
         ("start-up, loading, benchmarking", sum(getattr(times, name) or 0 for name in _OTHER_TIMES)),
     ]
+    return [(label, max(0.0, seconds)) for label, seconds in parts]
 
 
 def epoch_table(run: Run, label: str) -> Table:
@@ -305,10 +377,9 @@ def export_table(report: Report, run: Run, name: str) -> Table:
 
 
 def evaluation(report: Report) -> Iterator[Section]:
-    """Yield the evaluation of a single requested run."""
-    runs = report.requested()
-    if len(runs) == 1:
-        yield Section("evaluation", "Evaluation", evaluation_blocks(report, runs[0], "this run"))
+    """Yield the evaluation of the best run."""
+    for run in _ordered(report)[:1]:
+        yield Section("evaluation", "Evaluation of the best run", evaluation_blocks(report, run, "the best run"))
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:

@@ -173,21 +173,30 @@ def _name(row: Row, mark: str) -> Cell:
         notes=(fmt.plural(runs, "run") if runs > 1 else fmt.plain(row.fingerprints[0])[:8],),
         tag=mark,
         alarms=[*filter(None, alarms)],
-        anchor=f"run-{fmt.plain(run.fingerprint)[:12]}",
+        anchor=fmt.run_anchor(run),
     )
 
 
 def measured_cells(row: Row) -> list[str | Cell]:
     """Return the metrics of a row, its device, and the columns that are hidden at first."""
-    run, verdict, speedup, verified = row.run, repeated(row), row.speedup, fmt.device_verified(row.run)
-    device = f"{fmt.plain(run.requested_device)} → {fmt.plain(run.effective_device)}"
+    run, verdict, speedup = row.run, repeated(row), row.speedup
+    requested, device, verified = (
+        fmt.plain(run.requested_device),
+        fmt.plain(run.effective_device),
+        fmt.device_verified(run),
+    )
     ratio = "" if speedup.ratio is None else f"{fmt.number(speedup.ratio, 2)} ×"
-    alarms = [] if run.device_verified or run.status == SKIPPED else ["not verified"]
+    has_caution = run.status != SKIPPED and not run.device_verified
     return [
         metric(row),
         fmt.number(row.train_seconds, 2),
-        Cell(fmt.number(row.examples_per_second), [ratio and f"speed-up {ratio}"]),
-        Cell(device, [fmt.device_note(run)], alarms=alarms, needs_care=fmt.is_fallback(run)),
+        Cell(fmt.number(row.examples_per_second), (f"speed-up {ratio}" if ratio else "",)),
+        Cell(
+            f"{requested} → {device}",
+            (fmt.device_note(run),),
+            alarms=["not verified"] if has_caution else [],
+            needs_care=requested not in ("auto", device),
+        ),
         Cell(verified, needs_care=verified != "yes"),
         Cell(verdict, needs_care=verdict.startswith("differs")),
         f"{ratio} {speedup.words}".strip(),
@@ -198,19 +207,22 @@ def measured_cells(row: Row) -> list[str | Cell]:
 
 def published(report: Report, experiment: str) -> Table:
     """Return the published metrics of an experiment, by source."""
+    rows = [row for row in report.published if row.experiment == experiment]
     sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
-    for row in (row for row in report.published if row.experiment == experiment):
+    for row in rows:
         not_stated = "; ".join(fmt.plain(fact, 200) for fact in row.not_stated)
         notes = (fmt.plain(row.source, 300), fmt.sentence(f"Not stated: {not_stated}") if not_stated else "")
         sources.setdefault(notes, []).append(published_cells(row))
     rate = common_units(row.run.units for row in report.scenarios if row.run.experiment == experiment).rate
-    columns = [
-        *words("result", "device", "data"),
-        *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
-    ]
-    groups = [Group("Published elsewhere, not measured here", cells, notes) for notes, cells in sources.items()]
-    label = f"Results published elsewhere: {fmt.plain(experiment)}"
-    return Table(columns, groups=groups, label=label, style="scoreboard published")
+    return Table(
+        [
+            *words("published elsewhere", "device", "data"),
+            *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
+        ],
+        groups=[Group("Published elsewhere, not measured here", cells, notes) for notes, cells in sources.items()],
+        label=f"Results published elsewhere: {fmt.plain(experiment)}",
+        style="scoreboard published",
+    )
 
 
 def published_cells(row: PublishedRow) -> list[str | Cell]:
@@ -263,10 +275,14 @@ def repeated(row: Row) -> str:
 
 def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:
     """Return the metric that ranks a run or row, with its unit, an accuracy with so many decimals. Empty if missing."""
-    name, unit = _ranking(run), results_of(run.problem).loss_unit
+    name = _ranking(run)
     value = getattr(metrics, name)
-    text = fmt.number(value, 3, f" {unit}") if name == "test_loss" else fmt.percent(value, decimals)
-    return text.replace(MISSING, "")
+    text = (
+        f"{fmt.number(value, 3)} {results_of(run.problem).loss_unit}"
+        if name == "test_loss"
+        else fmt.percent(value, decimals)
+    )
+    return "" if text.startswith(MISSING) else text
 
 
 def _ranking(run: Run) -> str:

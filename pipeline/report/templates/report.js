@@ -78,6 +78,19 @@ function unfold() {
 }
 window.addEventListener("hashchange", unfold);
 unfold();
+for (const command of document.querySelectorAll("pre.command")) {
+  const button = element("button", { type: "button", textContent: "Copy" });
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      button.textContent = "Copied";
+    } catch {
+      // The clipboard is not available. The reader copies the selection.
+      getSelection().selectAllChildren(command);
+    }
+  });
+  command.after(button);
+}
 // Print everything, because paper cannot unfold.
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
