@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from pipeline.artifacts.manifest import write_manifest
 from pipeline.artifacts.publish import publishing_in_place
 
 if TYPE_CHECKING:
+    from pipeline.report.blocks import Section
     from tasks.report import Report
     from tasks.train import Train
 
@@ -28,6 +30,7 @@ class LiveReport(threading.Thread):
         super().__init__(daemon=True)
         self._report, self._run, self._folder = report, run, folder
         self._started_at, self._ended, self._has_failed = datetime.now(UTC).isoformat(), threading.Event(), False
+        self._earlier: Sequence[Section] | None = None
 
     def __enter__(self) -> None:
         self.start()
@@ -54,12 +57,20 @@ class LiveReport(threading.Thread):
 
     def _write(self, refresh_seconds: int) -> None:
         # It imports matplotlib.
-        from pipeline.report.live import write_live_page
+        from pipeline.report import live
 
-        run = {"run": self._run.place or self._run.model, "epochs": self._run.epochs, "started_at": self._started_at}
-        experiment = self._run.experiment_name()
+        if self._earlier is None:
+            runs = {manifest["fingerprint"]: folder for folder, manifest in self._report.whole_runs()}
+            current = [fingerprint for fingerprint in self._report.current() if fingerprint in runs]
+            self._earlier = live.sections_of_runs([*runs.values()], current)
+        training = {
+            "experiment": self._run.experiment_name(),
+            "run": self._run.place or self._run.model,
+            "epochs": self._run.epochs,
+            "started_at": self._started_at,
+        }
         with publishing_in_place(self._report_folder) as folder:
-            write_live_page(folder, self._folder, experiment=experiment, refresh_seconds=refresh_seconds, **run)
+            live.write_live_page(folder, self._folder, self._earlier, refresh_seconds=refresh_seconds, **training)
 
     @cached_property
     def _report_folder(self) -> Path:

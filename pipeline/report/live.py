@@ -12,17 +12,33 @@ from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Chart, Section, Table, Text, numbers
 from pipeline.report.render import page
+from pipeline.report.report import build_report
+from pipeline.report.sections import TERMINAL, sections
 from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
 
 _MAX_ROWS = 20
 
 
+def sections_of_runs(run_folders: Sequence[Path], current: Sequence[str]) -> list[Section]:
+    """Return the scoreboard of the finished runs and their details, see ``build_report``."""
+    return list(sections(build_report(run_folders, current=current), (*TERMINAL, "runs")))
+
+
 def write_live_page(
-    folder: Path, run_folder: Path, *, experiment: str, run: str, epochs: int, started_at: str, refresh_seconds: int
+    folder: Path,
+    run_folder: Path,
+    earlier: Sequence[Section],
+    *,
+    experiment: str,
+    run: str,
+    epochs: int,
+    started_at: str,
+    refresh_seconds: int,
 ) -> None:
     """Write report.html into ``folder`` from the metrics of a run that trains ``epochs`` epochs.
 
-    The page reloads itself every ``refresh_seconds``, or never if they are 0, after a failure. ``run`` is a name.
+    The page reloads itself every ``refresh_seconds``, or never if they are 0, after a failure. ``run`` is a name. The
+    sections ``earlier`` follow.
 
     Raises:
         DamagedArtifactError: The metrics are invalid.
@@ -39,7 +55,7 @@ def write_live_page(
         left = f"The remaining epochs take about {fmt.number((epochs - len(rows)) * seconds)} s. " if rows else ""
         age = f"{left}{age}, and again every {refresh_seconds} s. If it is a minute old, the training has ended"
     text = page(
-        [Section("epochs", "Finished epochs", _blocks(rows))],
+        [Section("epochs", "Finished epochs", _blocks(rows)), *earlier],
         title=f"{state} ({len(rows)}/{epochs}), {name}",
         verdict=f"{state}. Experiment {name}, {len(rows)} of {fmt.plural(epochs, 'epoch')} finished, started at "
         f"{fmt.moment(started_at)}.",

@@ -20,7 +20,7 @@ import pytest
 from luigi_process import PROJECT
 from report_runs import RUN, SKIPPED, render, run_of, write_evaluation, write_run
 
-from pipeline.report.live import write_live_page
+from pipeline.report.live import sections_of_runs, write_live_page
 from tasks.commands.report import Handler
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -503,7 +503,8 @@ def test_the_page_of_a_running_training_is_accessible_and_reloads_itself(cleared
     write_run(tmp_path / "run")
     run = {"experiment": HOSTILE, "run": "run 3/24, batch 512", "epochs": 5, "started_at": RUN["finished_at"]}
     live_page = tmp_path / "report.html"
-    write_live_page(tmp_path, tmp_path / "run", refresh_seconds=1, **run)
+    earlier = sections_of_runs([tmp_path / "run"], [])
+    write_live_page(tmp_path, tmp_path / "run", earlier, refresh_seconds=1, **run)
     for width, scheme in itertools.product((390, 1280, 1920), ("light", "dark")):
         cleared.set_window_size(width, 900)
         prefer(cleared, scheme)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from luigi_process import FAST, IN_CHILD, PROJECT, TINY
-from report_runs import EPOCH
+from report_runs import EPOCH, write_run
 
 from pipeline.artifacts.manifest import check_files, read_manifest
 from tasks import live_report
@@ -42,7 +42,13 @@ def training(tmp_path, report_folder, monkeypatch):
     monkeypatch.setattr(live_report, "REFRESH_SECONDS", 0.02)
     folder = tmp_path / "run"
     folder.mkdir()
-    report = SimpleNamespace(output=lambda: Artifact(report_folder, {"of": "test"}, shared=True), task_family="Report")
+    earlier = write_run(tmp_path / "earlier", fingerprint="1" * 64)
+    report = SimpleNamespace(
+        output=lambda: Artifact(report_folder, {"of": "test"}, shared=True),
+        task_family="Report",
+        current=lambda: ["2" * 64, "1" * 64],
+        whole_runs=lambda: [(earlier, {"fingerprint": "1" * 64})],
+    )
     run = SimpleNamespace(experiment_name=lambda: "<b>flowers</b>", place="run 2/3", model="cnn", epochs=7)
     return LiveReport(report, run, folder), folder
 
@@ -74,6 +80,17 @@ def test_the_page_shows_each_finished_epoch_and_reloads_itself(training, report_
     assert RELOAD in page
     assert "test accuracy 60.0% after epoch 2" in page
     assert "about 64 s" in page, "5 epochs of 12.9 s"
+
+
+def test_the_scoreboard_of_the_finished_runs_follows(training, report_folder):
+    live, folder = training
+    with live:
+        finish_epoch(folder, 1)
+        page = page_with("1 of 7 epochs finished", report_folder)
+    assert page.index('id="epochs"') < page.index('id="scoreboard')
+    assert page.index('href="#run-111111111111"') < page.index('id="run-111111111111"')
+    assert "73.8" in page
+    assert '<tr class="current">' in page, "a run of the same sweep"
 
 
 def test_a_killed_training_leaves_a_valid_report_that_is_not_final(training, report_folder):
@@ -123,20 +140,24 @@ def test_a_page_that_cannot_be_written_is_one_warning_and_the_training_goes_on(t
 def test_two_trainings_at_once_leave_a_whole_page(training, report_folder, caplog):
     live, folder = training
     finish_epoch(folder, 1)
-    pages, other = [], multiprocessing.get_context("fork").Process(target=show_for_a_second, args=(live,))
+    context = multiprocessing.get_context("fork")
+    ended = context.Event()
+    other = context.Process(target=show_until, args=(live, ended))
     other.start()
     with LiveReport(live._report, live._run, folder):
-        while other.is_alive():
-            pages.append((report_folder / "report.html").read_text())
+        page_with("Training is running", report_folder)
+        for _ in range(300):
+            assert (report_folder / "report.html").read_text().rstrip().endswith("</html>")
+            time.sleep(0.001)
+    ended.set()
+    other.join(60)
     assert other.exitcode == 0
-    assert set(pages[-1].split()) > {"running."}
-    assert all(page == "the last report" or page.rstrip().endswith("</html>") for page in pages)
     assert not caplog.records
 
 
-def show_for_a_second(live: LiveReport) -> None:
+def show_until(live: LiveReport, ended) -> None:
     with live:
-        time.sleep(1)
+        ended.wait()
 
 
 @pytest.mark.slow
