@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -115,8 +116,23 @@ def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> 
     return folder
 
 
+def write_predictions(folder: Path, wrong, labels=("cat", "dog", "ship"), name="photos/{}.jpg") -> Path:
+    """Adds the predictions of the 90 test images of `write_evaluation`, those with these indices wrong."""
+    lines = ["key,label,predicted,probability,second,second_probability,label_probability"]
+    for index in range(30 * len(labels)):
+        label, other = (labels[(index + step) % len(labels)] for step in (0, 1))
+        predicted, share = (other, 0.1) if index in wrong else (label, 0.8)
+        lines.append(f'"{name.format(index)}","{label}","{predicted}",0.8,"{other}",0.1,{share}')
+    (folder / "test_predictions.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
 def foreign(page: str) -> str:
-    """The page without its own script, of which there is one: the file that lies beside the template."""
+    """The page without its own script, of which there is one: the file that lies beside the template.
+
+    Data of the script contain no tag.
+    """
+    page = re.sub('<script type="application/json" id="compare-data">[^<]*</script>', "", page)
     script = f"<script>{(TEMPLATES / 'report.js').read_text(encoding='utf-8')}</script>"
     assert page.count(script) == 1
     return page.replace(script, "")

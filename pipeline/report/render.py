@@ -26,6 +26,7 @@ from pipeline.report.formats import sentence
 from pipeline.report.report import Report
 from pipeline.report.results import results
 from pipeline.report.sections import TERMINAL, sections
+from pipeline.report.sections.compare import compare_data
 from pipeline.report.sections.summary import change_sentences, is_alarming, title, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 
@@ -67,6 +68,7 @@ def to_html(report: Report) -> str:
         changes=change_sentences(report),
         warnings=warnings(report),
         alarm=is_alarming(report),
+        compare_data=Markup(compare_data(report)),
     )
 
 
@@ -75,7 +77,7 @@ def page(blocks: Sequence[Section], **head: Any) -> str:
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     return render(
         "report.html.j2",
-        **{"reload_seconds": 0, "changes": [], "warnings": [], "alarm": False, **head},
+        **{"reload_seconds": 0, "changes": [], "warnings": [], "alarm": False, "compare_data": "", **head},
         sections=blocks,
         markers=list(drawings.MARKERS.values()),
         kind=lambda block: type(block).__name__,

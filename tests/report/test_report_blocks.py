@@ -72,9 +72,9 @@ def test_a_column_without_a_value_and_a_section_without_blocks_are_not_rendered(
 
 
 def test_a_group_has_its_title_in_each_rendering(rendered):
-    groups = [blocks.Group("MADE HERE", [("tin", "3")]), blocks.Group("MADE ELSEWHERE", [("lead", "4")])]
+    groups = [blocks.Group("MADE HERE", [("tungsten", "3")]), blocks.Group("MADE ELSEWHERE", [("molybdenum", "4")])]
     for text in rendered(blocks.Table(blocks.words("name", "length"), groups=groups)).values():
-        places = [text.rindex(words) for words in ("MADE HERE", "tin", "MADE ELSEWHERE", "lead")]
+        places = [text.rindex(words) for words in ("MADE HERE", "tungsten", "MADE ELSEWHERE", "molybdenum")]
         assert places == sorted(places)
 
 

@@ -8,6 +8,7 @@ import base64
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,9 +17,10 @@ from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 from luigi_process import PROJECT
-from report_runs import RUN, SKIPPED, render, run_of, write_evaluation, write_run
+from report_runs import EPOCH, RUN, SKIPPED, render, run_of, write_evaluation, write_predictions, write_run
 
 from pipeline.report.live import sections_of_runs, write_live_page
 from tasks.commands.report import Handler
@@ -466,6 +468,111 @@ def test_the_page_is_readable_without_its_script(opened, page):
         assert len(visible_titles(opened)) <= 10
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.fixture(scope="module")
+def page_of_rows(tmp_path_factory) -> Path:
+    """A report about five rows to compare. The last two have three seeds each, the others predictions."""
+    folder = tmp_path_factory.mktemp("rows")
+    folders, names = [], []
+    curves = [EPOCH | {"epoch": n, "loss": 2 / n**2, "test_accuracy": 0.6 + n / 100} for n in range(1, 11)]
+    for n, wrong in enumerate((range(30), range(20, 40), range(31))):
+        facts = {"fingerprint": f"{n:x}" * 64, "global_batch_size": 64 << n, "test_accuracy": 0.6 + n / 100}
+        run = write_evaluation(write_run(folder / f"run{n}", curves, **facts, content_digests=DIGESTS))
+        folders.append(write_predictions(run, wrong))
+    for n, size in enumerate((512, 512, 512, 1024, 1024, 1024), start=3):
+        facts = {
+            "fingerprint": f"{n:x}" * 64,
+            "global_batch_size": size,
+            "test_accuracy": 0.7 + (n % 3 + size / 16) / 1000,
+        }
+        digests = {"content_digests": DIGESTS, "test_examples": 10_000}
+        folders.append(write_run(folder / f"run{n}", curves, **facts, **digests, seed=n % 3))
+    names = [f"{n:x}" * 64 for n in range(len(folders))]
+    render(folders, folder / "out", current=names, drawn=True)
+    return folder / "out" / "report.html"
+
+
+def section_text(browser, name: str) -> str:
+    return browser.find_element(By.XPATH, f"//section[@aria-labelledby='{name}']").text
+
+
+def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window):
+    cleared.get(page_of_rows.as_uri())
+    assert "The two newest rows with the same test data." in section_text(cleared, "compare")
+    boxes = {
+        box.find_element(By.XPATH, "./ancestor::tr").find_element(By.CSS_SELECTOR, "td[data-label='batch']").text: box
+        for box in cleared.find_elements(By.CSS_SELECTOR, ".scoreboard input[type=checkbox]")
+    }
+    assert len(boxes) == 5
+    for size in ("64", "128"):
+        boxes[size].click()
+    text = section_text(cleared, "compare")
+    assert "batch 128 64" in text, "the better one is the first row of the scoreboard"
+    assert "60.00% (−1.00 points, within noise)" in text
+    assert "One run each does not measure the variation between seeds." in text
+    assert "A, not B 20 photos/0.jpg (cat), photos/1.jpg (dog)" in text
+    assert "B, not A 10 photos/30.jpg (cat)" in text
+    titles = (
+        "return [...document.querySelectorAll('section[aria-labelledby=compare] circle title')].map(e => e.textContent)"
+    )
+    assert {"A, epoch 10: 70.00%", "B, training, epoch 1: 50.00%", "A, training, epoch 10: 0.02"} <= set(
+        cleared.execute_script(titles)
+    )
+    boxes["512"].click()
+    boxes["1,024"].click()
+    assert not boxes["256"].is_enabled(), "four rows at most"
+    text = section_text(cleared, "compare")
+    assert "learning rate" not in text, "the same in all rows"
+    assert "1,024" in text
+    assert cleared.find_element(By.CSS_SELECTOR, ".toolbar a[href='#compare']").text == "Compare 4 rows"
+    for width in (390, 1280):
+        assert in_a_window(width).execute_script("return document.documentElement.scrollWidth") <= width
+    found = Axe().run(cleared)["violations"]
+    assert not [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found]
+    for size in ("64", "128"):
+        boxes[size].click()
+    text = section_text(cleared, "compare")
+    assert "−3.20 points, more than noise" in text
+    assert "One run each" not in text
+    boxes["512"].click()
+    assert "The two newest rows with the same test data." in section_text(cleared, "compare")
+    assert cleared.get_log("browser") == []
+
+
+def test_the_page_calls_at_most_1_in_20_of_equal_models_different(cleared, page_of_rows):
+    cleared.get(page_of_rows.as_uri())
+    script = "return arguments[0].map(([a, b]) => differsBetweenSeeds(a, b, 0, data.critical)).filter(Boolean).length"
+    for number in (2, 3, 5):
+        draws = np.random.default_rng(number).normal(0.7, 0.01, size=(4_000, 2, number)).tolist()
+        assert 0.02 <= cleared.execute_script(script, draws) / len(draws) <= 0.06
+    script = "return arguments[0].map(([a, b]) => differsOnExamples(a, b)).filter(Boolean).length"
+    for number in (4, 7, 20, 1_000):
+        draws = np.random.default_rng(number).binomial(number, 0.5, size=10_000)
+        pairs = [(int(draw), int(number - draw)) for draw in draws]
+        assert cleared.execute_script(script, pairs) / len(pairs) <= 0.05
+
+
+def test_the_values_of_a_point_are_shown_on_hover_and_without_the_script(cleared, page_of_rows):
+    point = """const circle = document.querySelector("section[aria-labelledby=curves] circle");
+        circle.scrollIntoView({block: "center"});
+        const box = circle.getBoundingClientRect();
+        const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+        return [hit.tagName, hit.textContent]"""
+    cleared.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    cleared.get(page_of_rows.as_uri())
+    name, title = cleared.execute_script(point)
+    assert name == "circle"
+    assert re.search(r", epoch \d+: \d+\.\d\d%$", title)
+    cleared.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        cleared.get(page_of_rows.as_uri())
+        assert not cleared.find_elements(By.CSS_SELECTOR, ".scoreboard input")
+        text = section_text(cleared, "compare")
+        assert "test accuracy 73.30 ± 0.10% 76.50 ± 0.10% +3.20 points more than noise" in text
+        assert "more than noise" in text
+    finally:
+        cleared.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_the_page_prints(cleared, small_page):

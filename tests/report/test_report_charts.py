@@ -108,9 +108,9 @@ def test_the_metric_is_drawn_by_time_and_by_each_setting_that_differs(make_run):
 def test_a_setting_of_words_or_of_the_recipe_is_a_category(make_run):
     panels = panels_of(make_run, {"learning_rate": -1.0}, {"learning_rate": 0.1}, {"augment": "flip"})
     values = {panel.x_name: {point[0] for line in panel.lines for point in line} for panel in panels[1:]}
-    assert values == {"learning rate": {"of the recipe", "0.1"}, "augment": {"none", "flip"}}
+    assert values == {"learning rate": {"recipe", "0.1"}, "augment": {"none", "flip"}}
     drawing = draw(Chart("sweeps", partial(plot_sweeps, panels), panels=len(panels)))
-    assert {"of the recipe", "flip"} <= set(texts(drawing.svg))
+    assert {"recipe", "flip"} <= set(texts(drawing.svg))
 
 
 def test_seeds_are_no_sweep(make_run):

@@ -109,6 +109,16 @@ def compare_metrics(
     return MetricChange(value, baseline, change, deviation, sigmas)
 
 
+def sampling_error(problem: str, accuracy: float | None, examples: int | None) -> float:
+    """Return the standard error of an accuracy on so many test examples, 0 if either is unknown."""
+    if accuracy is None or not examples:
+        return 0.0
+    draws = examples / results_of(problem).ranking.predictions_per_draw
+    # Laplace's rule of succession keeps the error above 0 if every prediction was correct.
+    rate = (accuracy * draws + 1) / (draws + 2)
+    return math.sqrt(max(0.0, rate * (1 - rate)) / draws)
+
+
 def judge_change(change: MetricChange) -> str:
     """Return "better", "worse", "noise", "new" (no baseline), "unknown" (too few runs), or the obstacle."""
     if change.change is None:
@@ -155,13 +165,8 @@ def _accuracy(current: Sequence[Entry], previous: Sequence[Entry], recent: Seque
     if _pooled(replicates)[0] is None:
         replicates = [_column(_ACCURACY, recent, skip_none=True)]
     # Comparable runs share a test split. Earlier records lack its size.
-    examples = max(_column("test_examples", [*current, *previous], skip_none=True), default=0)
-    examples /= results_of(current[0].problem).ranking.predictions_per_draw
-    min_noise, baseline = 0.0, _mean(_column(_ACCURACY, previous, skip_none=True))
-    if baseline is not None and examples:
-        # Laplace's rule of succession keeps the error above 0 if every prediction was correct.
-        rate = (baseline * examples + 1) / (examples + 2)
-        min_noise = math.sqrt(max(0.0, rate * (1 - rate)) / examples)
+    examples = max(_column("test_examples", [*current, *previous], skip_none=True), default=None)
+    min_noise = sampling_error(current[0].problem, _mean(_column(_ACCURACY, previous, skip_none=True)), examples)
     return compare_metrics(_column(_ACCURACY, current), _column(_ACCURACY, previous), replicates, min_noise=min_noise)
 
 

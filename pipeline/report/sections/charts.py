@@ -14,6 +14,7 @@ from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import Row, differing, field_label
 from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
+from pipeline.report.sections.scoreboard import setting_word
 from pipeline.runs.record import FINISHED, SKIPPED, names
 
 # Settings that the device, the backend and the precision that were used replace.
@@ -53,13 +54,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def _label(facts: Mapping[str, Any], swept: Iterable[str]) -> str:
     """Return the swept settings of a run for a chart."""
-    return ", ".join(f"{field_label(name)} {_word(facts[name])}" for name in swept)
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, float):
-        return "of the recipe" if value < 0 else f"{value:g}"
-    return fmt.plain(value) or "none"
+    return ", ".join(f"{field_label(name)} {setting_word(facts[name])}" for name in swept)
 
 
 def _final_metrics(run: Run) -> str:
@@ -119,7 +114,7 @@ def _panels(rows: Sequence[Row], metric: str) -> Iterator[Sweep]:
         for measure, field, in_percent in measures:
             lines: dict[str, list] = {}
             for row, facts in zip(rows, settings, strict=True):
-                x = facts[name] if is_numeric else _word(facts[name])
+                x = facts[name] if is_numeric else setting_word(facts[name])
                 label = _label(facts, others)
                 lines.setdefault(label, []).append((x, *_point(row, field), label or fmt.model_and_recipe(row.run)))
             ordered = [sorted(line, key=lambda point: point[0]) for line in lines.values()]

@@ -79,7 +79,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
     best_first, others = ranked([row for row in report.scenarios if row.run.experiment == experiment])
     rows = [*best_first, *others]
     finished = [row for row in rows if row.run.status != SKIPPED] or rows
-    values = {name: [setting(row, name) for row in finished] for name in _settings()}
+    values = {name: [setting(row, name) for row in finished] for name in settings()}
     run, num_values = finished[0].run, {name: len(set(values[name])) for name in values}
     differing = sorted((name for name in values if num_values[name] > 1), key=lambda name: -num_values[name])
     shown, more = differing[:_MAX_SETTINGS], differing[_MAX_SETTINGS:]
@@ -101,8 +101,8 @@ def scoreboard(report: Report, experiment: str) -> Table:
     for rank, row in enumerate(rows, start=1):
         number = fmt.number(rank) if rank <= len(best_first) else MISSING
         name = _name(row, fmt.mark(row.fingerprints, current))
-        settings = ([setting(row, name) for name in group] for group in (shown, more))
-        lines.append([number, name, *next(settings), *measured_cells(row), *next(settings)])
+        cells = ([setting(row, name) for name in group] for group in (shown, more))
+        lines.append([number, name, *next(cells), *measured_cells(row), *next(cells)])
     order = f"Best first by {metrics}. " if len(best_first) > 1 else ""
     return Table(
         columns,
@@ -114,7 +114,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
     )
 
 
-def _settings() -> list[str]:
+def settings() -> list[str]:
     """Return the fields of the record that are settings of the scoreboard."""
     fields = dict.fromkeys((*_ALWAYS_STATED, *names("setting", repeated=False), "initial_weights_digest"))
     return [name for name in fields if name not in _IN_OTHER_COLUMNS]
@@ -133,12 +133,13 @@ def setting(row: Row, name: str) -> str:
         return ", ".join(seeds) if len(seeds) <= _MAX_SEEDS else fmt.plural(len(seeds), "seed")
     if name in ("requested_dataset", "input_shape"):
         return fmt.data_phrase(run) if name == "requested_dataset" else fmt.inputs(run)
-    requested, effective = (_word(getattr(run, field)) for field in (name, name.removeprefix("requested_")))
+    requested, effective = (setting_word(getattr(run, field)) for field in (name, name.removeprefix("requested_")))
     text = effective if requested in ("auto", effective) else f"{requested} → {effective}"
     return f"{text} by JAX" if name == "requested_precision" and run.backend == "jax" else text
 
 
-def _word(value: Any) -> str:
+def setting_word(value: Any) -> str:
+    """Format a value of a setting."""
     if value is None or isinstance(value, bool):
         return {None: "auto", True: "on", False: "off"}[value]
     if isinstance(value, float):

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts and searches the scoreboard, and selects its columns. The page is readable without it.
+// Sorts and searches the scoreboard, selects its columns, and compares its rows. The page is readable without it.
 
 function sortBy(table, heading) {
   const numeric = heading.classList.contains("number");
@@ -67,6 +67,158 @@ for (const table of document.querySelectorAll("table.sortable")) {
     heading.setAttribute("aria-sort", "none");
     button.addEventListener("click", () => sortBy(table, heading));
   }
+}
+
+// Comparison of two to four rows of the scoreboard, from the data of the page.
+const LETTERS = "ABCD";
+const section = document.querySelector("section[aria-labelledby=compare]");
+const data = JSON.parse(document.getElementById("compare-data")?.textContent ?? "null");
+
+function shape(name, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function tableOf(label, titles, rows) {
+  const cell = (text, index, scope) =>
+    element(scope || index === 0 ? "th" : "td", { ...(scope || index === 0 ? { scope: scope || "row" } : {}) }, text);
+  const head = element("tr", {}, ...titles.map((title, index) => cell(title, index, "col")));
+  const lines = rows.map((row) => element("tr", {}, ...row.map((text, index) => cell(text, index))));
+  const table = element("table", {}, element("caption", {}, label), element("thead", {}, head), element("tbody", {}, ...lines));
+  return element("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: label }, table);
+}
+
+function number(value, decimals) {
+  return value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+}
+
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+// Whether values of several seeds differ by more than noise, as in pipeline/report/data/changes.py.
+function differsBetweenSeeds(a, b, minNoise, critical) {
+  const draws = [a, b].map((values) => [...new Set(values)]);
+  const squares = draws.map((distinct, index) => {
+    const center = mean(distinct);
+    return [a, b][index].length * mean(distinct.map((value) => (value - center) ** 2));
+  });
+  const noise = Math.sqrt((squares[0] + squares[1]) / Math.max(1, draws[0].length + draws[1].length - 2));
+  const deviation = Math.max(noise, minNoise) * Math.sqrt(1 / a.length + 1 / b.length);
+  const limit = critical[Math.min(a.length + b.length - 2, critical.length) - 1];
+  return mean(a) !== mean(b) && Math.abs(mean(b) - mean(a)) > limit * deviation;
+}
+
+// McNemar's test with continuity correction, on the examples that only one of two runs gets right.
+function differsOnExamples(onlyA, onlyB) {
+  return Math.abs(onlyA - onlyB) - 1 > 1.96 * Math.sqrt(onlyA + onlyB);
+}
+
+// The indices of the examples that only the first or only the second row gets right, null if they are unknown.
+function onlyOneRight(a, b) {
+  if (a.test === null || a.test !== b.test) return null;
+  const test = data.tests[a.test];
+  const [x, y] = [a, b].map((row) => atob(test.bits[row.id]));
+  const right = (bytes, index) => (bytes.charCodeAt(index >> 3) >> (7 - (index & 7))) & 1;
+  const indices = test.keys.map((_, index) => index);
+  return [indices.filter((i) => right(x, i) > right(y, i)), indices.filter((i) => right(y, i) > right(x, i))];
+}
+
+function verdict(a, b, metric) {
+  const [x, y] = [a.values[metric], b.values[metric]];
+  if (!x || [...x, ...y].includes(null) || a.data === null || String(a.data) !== String(b.data)) return "";
+  if (Math.min(x.length, y.length) > 1) {
+    const rate = (mean(x) * a.draws + 1) / (a.draws + 2);
+    const minNoise = metric === 0 && a.draws ? Math.sqrt((rate * (1 - rate)) / a.draws) : 0;
+    return differsBetweenSeeds(x, y, minNoise, data.critical) ? "more than noise" : "within noise";
+  }
+  const only = metric === 0 && onlyOneRight(a, b);
+  if (!only) return "unknown, too few runs";
+  return differsOnExamples(only[0].length, only[1].length) ? "more than noise" : "within noise";
+}
+
+function panel(title, rows, columns) {
+  const lines = rows.flatMap((row, run) => columns.map((column, index) => ({
+    name: LETTERS[run] + (index ? ", training" : ""), color: `var(--run-${run + 1})`, dashes: index ? "4 3" : "none",
+    points: row.curves[0].map((epoch, place) => [epoch, row.curves[column][place]]).filter((point) => point[1] !== null),
+  })));
+  const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
+  const ys = lines.flatMap((line) => line.points.map((point) => point[1]));
+  const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+  const scale = title === "Loss" && low > 0 && high > 10 * low ? Math.log : Number;
+  const show = (value) => (title === "Loss" ? String(Number(value.toPrecision(4))) : `${number(100 * value, 2)}%`);
+  const place = ([x, y]) => [
+    48 + (270 * (x - left)) / (right - left || 1), 185 - (155 * (scale(y) - scale(low))) / (scale(high) - scale(low) || 1),
+  ];
+  const text = (x, y, content, attributes) => shape("text", { x, y, "font-size": 8, fill: "currentColor", ...attributes }, content);
+  const ends = lines.filter((line) => line.points.length).sort((a, b) => place(a.points.at(-1))[1] - place(b.points.at(-1))[1]);
+  let labelY = -Infinity;
+  const drawn = ends.flatMap(({ name, color, dashes, points }) => {
+    const [endX, endY] = place(points.at(-1));
+    if (name.length === 1) labelY = Math.max(endY + 3, labelY + 9);
+    const path = { points: points.map((point) => place(point).join()).join(" "), fill: "none" };
+    return [
+      shape("polyline", { ...path, stroke: color, "stroke-width": dashes === "none" ? 2 : 1.2, "stroke-dasharray": dashes }),
+      ...(name.length === 1 ? [text(endX + 6, labelY, name, { fill: color, "font-weight": "bold" })] : []),
+      ...points.map((point) => shape("circle", { cx: place(point)[0], cy: place(point)[1], r: 5, fill: "transparent" },
+        shape("title", {}, `${name}, epoch ${point[0]}: ${show(point[1])}`))),
+    ];
+  });
+  return shape("svg", { viewBox: "0 0 340 215", "aria-hidden": "true" }, text(48, 12, title, { "font-weight": "bold" }),
+    text(42, 188, show(low), { "text-anchor": "end" }), text(42, 33, show(high), { "text-anchor": "end" }),
+    text(48, 203, `epoch ${left}`), text(318, 203, `epoch ${right}`, { "text-anchor": "end" }), ...drawn);
+}
+
+function comparison(rows) {
+  const titles = rows.map((_, index) => LETTERS[index]);
+  const others = rows.slice(1).map((row, index) => [row, LETTERS[index + 1]]);
+  const settings = Object.keys(rows[0].settings).filter((name) => new Set(rows.map((row) => row.settings[name])).size > 1);
+  const metrics = data.metrics.map(([title, factor, decimals, unit], metric) => [title, ...rows.map((row) => {
+    const [a, b] = [rows[0].means[metric], row.means[metric]];
+    if (row === rows[0] || a === null || b === null) return row.texts[metric];
+    const change = number(factor * (b - a), decimals).replace("-", "−");
+    const judged = verdict(rows[0], row, metric);
+    return `${row.texts[metric]} (${b > a ? "+" : ""}${change}${unit === "%" ? " points" : unit}${judged && `, ${judged}`})`;
+  })]).filter((cells) => cells.slice(1).some((text) => text !== "–"));
+  const range = (values) => Math.max(...values) - Math.min(...values);
+  const labels = Object.keys(rows[0].recalls).filter((name) => rows.every((row) => name in row.recalls))
+    .map((name) => [name, rows.map((row) => row.recalls[name])]).filter((label) => range(label[1])).sort((a, b) => range(b[1]) - range(a[1])).slice(0, 10);
+  const examples = others.flatMap(([row, letter]) => (onlyOneRight(rows[0], row) ?? []).map((indices, index) => {
+    const names = indices.slice(0, 20).map((i) => `${data.tests[row.test].keys[i]} (${data.tests[row.test].labels[i]})`);
+    const pair = index ? `${letter}, not A` : `A, not ${letter}`;
+    return [pair, number(indices.length, 0), names.join(", ") + (indices.length > 20 ? ", …" : "")];
+  }));
+  const isComparable = rows.every((row) => row.data !== null && String(row.data) === String(rows[0].data));
+  return [
+    element("dl", { className: "facts" }, ...rows.map((row, index) => element("div", {}, element("dt", {}, titles[index]), element("dd", {}, row.name)))),
+    ...(isComparable ? [] : [element("p", { className: "finding" }, "The rows have different or unknown test data, so their metrics are not comparable.")]),
+    ...(settings.length ? [tableOf("Different settings", ["setting", ...titles], settings.map((name) => [name, ...rows.map((row) => row.settings[name])]))] : []),
+    tableOf("Metrics, with the difference from A", ["metric", ...titles], metrics),
+    ...(rows.some((row) => row.values[0].length < 2) ? [element("p", { className: "note" }, data.note)] : []),
+    ...(rows.some((row) => row.curves[0].length > 1) ? [element("div", { className: "panels", role: "img", ariaLabel: "Accuracy and loss by epoch" },
+      panel("Accuracy", rows, [1, 2]), panel("Loss", rows, [3, 4]))] : []),
+    ...(labels.length ? [tableOf("Recall of the labels that differ most", ["label", ...titles], labels.map(([name, recalls]) => [name, ...recalls.map((recall) => `${number(100 * recall, 1)}%`)]))] : []),
+    ...(examples.length ? [tableOf("Test examples that only one row gets right", ["right", "examples", "names"], examples)] : []),
+  ];
+}
+
+if (data && section) {
+  const [heading, ...initial] = section.children;
+  const entries = new Map(data.rows.map((row) => [`#${row.id}`, row]));
+  const hint = element("p", { className: "note", textContent: "Tick two to four rows of the scoreboard to compare them." });
+  const jump = element("a", { href: "#compare" });
+  document.querySelector(".toolbar")?.append(jump);
+  const links = Array.from(document.querySelectorAll(".scoreboard a[href^='#run-']")).filter((link) => entries.has(link.hash));
+  const boxes = links.map((link) => element("input", { type: "checkbox", ariaLabel: `Compare ${link.textContent}` }));
+  const update = () => {
+    const rows = links.filter((_, index) => boxes[index].checked).map((link) => entries.get(link.hash));
+    jump.textContent = rows.length > 1 ? `Compare ${rows.length} rows` : "";
+    for (const box of boxes) box.disabled = !box.checked && rows.length === LETTERS.length;
+    section.replaceChildren(heading, hint, ...(rows.length > 1 ? comparison(rows) : initial));
+  };
+  links.forEach((link, index) => link.closest("tr").cells[0].prepend(boxes[index]));
+  for (const box of boxes) box.addEventListener("change", update);
+  update();
 }
 
 document.documentElement.classList.add("scripted");

@@ -1,0 +1,274 @@
+"""Comparison of rows of the scoreboard, of the two newest, and as data with which the page compares up to four.
+
+Accuracies of one run each are compared on the test examples that only one of them predicts correctly (McNemar 1947).
+This does not measure the variation between seeds. Rows with several seeds are compared as in `data.changes`.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy.special import bdtr, ndtr, stdtrit
+
+from pipeline.problems.results import results_of
+from pipeline.report import drawings
+from pipeline.report import formats as fmt
+from pipeline.report.blocks import Block, Box, Chart, Facts, Section, Table, Text, numbers, words
+from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
+from pipeline.report.data.history import age_order
+from pipeline.report.data.scenarios import Row, differing
+from pipeline.report.report import Report
+from pipeline.report.sections.scoreboard import setting, setting_title, settings
+from pipeline.runs.record import FINISHED
+
+#: Largest probability of a difference between equal models that counts as more than noise.
+MAX_PROBABILITY = 2 * float(ndtr(-NOISE_SIGMA))
+#: Largest size of the page's data. The oldest rows are omitted.
+MAX_BYTES = 5_000_000
+
+# Title, field, factor, decimals and unit. Noise is estimated for the first metrics.
+_METRICS = (
+    ("test accuracy", "test_accuracy", 100, 2, "%"),
+    ("validation accuracy", "validation_accuracy", 100, 2, "%"),
+    ("test loss", "test_loss", 1, 4, ""),
+    ("training time", "train_seconds", 1, 1, " s"),
+    ("epoch time", "epoch_seconds", 1, 2, " s"),
+    ("examples per second", "examples_per_second", 1, 0, ""),
+)
+_NUM_JUDGED = 3
+_CURVES = ("epoch", "test_accuracy", "accuracy", "test_loss", "loss")
+_MAX_POINTS, _MAX_DEGREES = 100, 100
+_MAX_LABELS, _MAX_EXAMPLES = 10, 20
+_SEED_NOTE = (
+    "One run each does not measure the variation between seeds. Its verdict on the test accuracy holds for these "
+    "weights on this test split."
+)
+
+
+def compare(report: Report) -> Iterator[Section]:
+    """Yield the comparison of the two newest rows with the same problem and test data."""
+    if pair := _newest_pair(report):
+        yield Section("compare", "Compare", [*_comparison(report, *reversed(pair))])
+
+
+def _newest_pair(report: Report) -> tuple[Row, Row] | None:
+    pairs = combinations(_newest_first(report), 2)
+    return next((pair for pair in pairs if _data_key(pair[0]) and _data_key(pair[0]) == _data_key(pair[1])), None)
+
+
+def _newest_first(report: Report) -> list[Row]:
+    """Return the finished rows of the requested experiments, or of all."""
+    current = {experiment.name for experiment in report.experiments if experiment.is_current}
+    rows = [row for row in report.scenarios if row.run.status == FINISHED]
+    matching = [row for row in rows if not current or row.run.experiment in current]
+    return sorted(matching, key=lambda row: age_order(row.run), reverse=True)
+
+
+def _data_key(row: Row) -> tuple[str, ...] | None:
+    """Return the problem with its test data, None if the data are unknown."""
+    digest = (row.run.content_digests or {}).get("test")
+    return digest and (row.run.problem, row.run.tokens, digest)
+
+
+def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
+    facts = [_settings(row) for row in rows]
+    names = [f"{_name(row)}, finished {fmt.moment(row.run.finished_at)}" for row in rows]
+    yield Text("The two newest rows with the same test data.", "note")
+    yield Facts([*zip("AB", names, strict=True)])
+    differences = [(name, *(values[name] for values in facts)) for name in differing(facts)]
+    yield Table(words("setting", "A", "B"), differences, label="Settings that differ between A and B", style="classes")
+    yield Text("" if differences else "The settings of A and B do not differ.")
+    columns = [*words("metric"), *numbers("A", "B", "B − A"), *words("difference")]
+    yield Table(columns, [*_metric_rows(report, *rows)], label="Metrics of A and B")
+    if min(len(row.seeds) for row in rows) == 1:
+        yield Text(_SEED_NOTE, "note")
+    if any(len(row.run.curves) > 1 for row in rows):
+        title, runs = "Accuracy and loss by epoch of A and B, test and training", [row.run for row in rows]
+        yield Chart(title, partial(drawings.plot_curves, runs, "AB"), legend=[("A", ""), ("B", "")], has_table=True)
+    recalls = [_recalls(row) for row in rows]
+    if recalls[0].keys() == recalls[1].keys():
+        unequal = [name for name in recalls[0] if recalls[0][name] != recalls[1][name]]
+        changed = sorted(unequal, key=lambda name: -abs(recalls[1][name] - recalls[0][name]))[:_MAX_LABELS]
+        labels = [
+            (name, *(fmt.percent(each[name]) for each in recalls), fmt.points(recalls[1][name] - recalls[0][name]))
+            for name in changed
+        ]
+        columns = [*words("label"), *numbers("recall A", "recall B", "B − A")]
+        yield Box(
+            "fold", [Table(columns, labels, label="Recall by label of A and B")], summary="Largest differences by label"
+        )
+    if (masks := _correct(report, *rows)) is not None:
+        lists = [*_examples(report, rows, masks, 0), *_examples(report, rows, masks, 1)]
+        yield Box("fold", lists, summary="Test examples that only one run gets right")
+
+
+def _name(row: Row) -> str:
+    return f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.fingerprints[0])[:8]})"
+
+
+def _settings(row: Row) -> dict[str, str]:
+    facts = {setting_title(name): setting(row, name) for name in settings()}
+    names = {"model": fmt.plain(row.run.model), "recipe": fmt.plain(row.run.training_recipe)}
+    return {**names, "device": fmt.named_device(row.run), **facts}
+
+
+def _label_names(row: Row) -> list[str]:
+    return [fmt.plain(name, 24) for name in getattr(row.run.evaluation, "label_names", ())]
+
+
+def _recalls(row: Row) -> dict[str, float]:
+    classes = getattr(row.run.evaluation, "classes", ())
+    return {name: entry.recall or 0.0 for name, entry in zip(_label_names(row), classes, strict=False)}
+
+
+def _metric_rows(report: Report, *rows: Row) -> Iterator[tuple[str, ...]]:
+    for index, (title, field, factor, decimals, unit) in enumerate(_METRICS):
+        spreads = [getattr(row, field) for row in rows]
+        if None not in (means := [spread.mean for spread in spreads]):
+            texts = [fmt.number(spread, decimals, unit, factor) for spread in spreads]
+            points = " points" if unit == "%" else unit
+            verdict = judge_pair(report, *rows, field) if index < _NUM_JUDGED else ""
+            yield title, *texts, fmt.signed(means[1] - means[0], decimals, points, factor), verdict
+
+
+def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
+    """Return whether the difference of a metric is more than noise, or the reason why this is unknown."""
+    values = [_values(report, row, field) for row in (first, second)]
+    if min(map(len, values)) > 1:
+        examples = first.run.test_examples if field == "test_accuracy" else None
+        noise = sampling_error(first.run.problem, getattr(first, field).mean, examples)
+        is_noise = judge_change(compare_metrics(values[1], values[0], values, min_noise=noise)) == "noise"
+        return "within noise" if is_noise else "more than noise"
+    masks = _correct(report, first, second) if field == "test_accuracy" else None
+    if masks is None:
+        return "unknown, too few runs"
+    only_first, only_second = int((masks[0] & ~masks[1]).sum()), int((masks[1] & ~masks[0]).sum())
+    is_noise = paired_probability(only_first, only_second) > MAX_PROBABILITY
+    return f"{'within' if is_noise else 'more than'} noise, only A right {only_first:,}, only B right {only_second:,}"
+
+
+def paired_probability(only_first: int, only_second: int) -> float:
+    """Return the two-sided probability of so uneven a split between equal models (McNemar's exact test)."""
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
+
+
+def _values(report: Report, row: Row, field: str) -> list[float]:
+    """Return a metric of each seed."""
+    runs = {run.fingerprint: run for run in report.runs if run.fingerprint in row.fingerprints}
+    return [getattr(run, field) for run in runs.values()]
+
+
+def _predictions(report: Report, row: Row) -> Any:
+    return next((found for index, found in report.predictions.items() if report.runs[index] is row.run), None)
+
+
+def _correct(report: Report, *rows: Row) -> list[np.ndarray] | None:
+    """Return the correct predictions of the same test examples, bool (examples,) per row, or None."""
+    predictions = [_predictions(report, row) for row in rows]
+    if None in predictions or len({_test_key(row, each) for row, each in zip(rows, predictions, strict=True)}) > 1:
+        return None
+    return [each.predicted == each.labels for each in predictions]
+
+
+def _test_key(row: Row, predictions: Any) -> tuple[Any, ...]:
+    return tuple(_label_names(row)), tuple(predictions.keys), predictions.labels.tobytes()
+
+
+def _examples(report: Report, rows: Sequence[Row], masks: Sequence[np.ndarray], winner: int) -> list[Block]:
+    """Return the examples that only one of two rows gets right, with the wrong prediction of the other."""
+    right, wrong = _predictions(report, rows[winner]), _predictions(report, rows[1 - winner])
+    names, indices = _label_names(rows[0]), np.flatnonzero(masks[winner] & ~masks[1 - winner])
+    letters = "AB"[winner], "AB"[1 - winner]
+    lines = [
+        (fmt.plain(right.keys[index]), names[right.labels[index]], names[wrong.predicted[index]])
+        for index in indices[:_MAX_EXAMPLES]
+    ]
+    table = Table(words("example", "actual", f"predicted by {letters[1]}"), lines, label=f"Only {letters[0]} is right")
+    more = f", the first {len(lines)} of them" if len(lines) < len(indices) else ""
+    return [Text(f"Only {letters[0]} is right on {fmt.plural(len(indices), 'example')}{more}.", "finding"), table]
+
+
+def compare_data(report: Report) -> str:
+    """Return the data of all rows as JSON without "<", for a script element. Empty without comparable rows."""
+    if not _newest_pair(report):
+        return ""
+    rows = _newest_first(report)
+    facts = [_settings(row) for row in rows]
+    swept = differing(facts)
+    data: dict[str, Any] = {
+        "metrics": [[title, *form] for title, _, *form in _METRICS],
+        "critical": [_rounded(stdtrit(degrees, 1 - MAX_PROBABILITY / 2), 6) for degrees in range(1, _MAX_DEGREES)],
+        "note": _SEED_NOTE,
+        "tests": _tests(report, rows),
+        "rows": [],
+    }
+    size = len(_json(data))
+    for row, values in zip(rows, facts, strict=True):
+        entry = _entry(report, row, {name: values[name] for name in swept}, data["tests"])
+        size += len(_json(entry)) + 1
+        if size > MAX_BYTES:
+            break
+        data["rows"].append(entry)
+    return _json(data)
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _tests(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the examples of each test split that only some rows get right, with the rows' correct ones as bits."""
+    groups: dict[tuple, list[tuple[Row, Any]]] = {}
+    for row in rows:
+        if (predictions := _predictions(report, row)) is not None:
+            groups.setdefault(_test_key(row, predictions), []).append((row, predictions))
+    tests = []
+    for (names, keys, _), members in groups.items():
+        masks = np.stack([predictions.predicted == predictions.labels for _, predictions in members])
+        indices = np.flatnonzero(masks.any(axis=0) & ~masks.all(axis=0))
+        labels = members[0][1].labels
+        bits = [base64.b64encode(np.packbits(mask[indices]).tobytes()).decode("ascii") for mask in masks]
+        tests.append(
+            {
+                "keys": [fmt.plain(keys[index]) for index in indices],
+                "labels": [names[labels[index]] for index in indices],
+                "bits": {_anchor(row): text for (row, _), text in zip(members, bits, strict=True)},
+            }
+        )
+    return tests
+
+
+def _anchor(row: Row) -> str:
+    return f"run-{fmt.plain(row.run.fingerprint)[:12]}"
+
+
+def _entry(report: Report, row: Row, facts: dict[str, str], tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    run, anchor = row.run, _anchor(row)
+    points = fmt.spread(run.curves, _MAX_POINTS)
+    metrics = [getattr(row, field) for _, field, *_ in _METRICS]
+    return {
+        "id": anchor,
+        "name": _name(row),
+        "data": _data_key(row),
+        "settings": facts,
+        "texts": [
+            fmt.number(spread, *form[1:], form[0]) for spread, (_, _, *form) in zip(metrics, _METRICS, strict=True)
+        ],
+        "means": [_rounded(spread.mean) for spread in metrics],
+        "values": [
+            [_rounded(value) for value in _values(report, row, field)] for _, field, *_ in _METRICS[:_NUM_JUDGED]
+        ],
+        "draws": (run.test_examples or 0) / results_of(run.problem).ranking.predictions_per_draw,
+        "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
+        "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
+        "test": next((index for index, test in enumerate(tests) if anchor in test["bits"]), None),
+    }
+
+
+def _rounded(value: float | None, digits: int = 12) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")

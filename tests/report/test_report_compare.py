@@ -1,0 +1,135 @@
+"""The comparison of the two newest rows, its noise, and the data with which the page compares others."""
+
+import json
+
+import numpy as np
+import pytest
+from report_runs import cells_of, report_of, write_evaluation, write_predictions
+
+
+def setup_module() -> None:
+    global Table, MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability, binomtest
+    from scipy.stats import binomtest
+
+    from pipeline.report.blocks import Table
+    from pipeline.report.sections.compare import MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability
+
+
+DIGESTS = {"train": "1" * 64, "test": "2" * 64}
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+@pytest.fixture
+def compared(make_run):
+    """A function that returns the report of runs with the changes given, and with these wrong predictions."""
+
+    def build(*runs, name="photos/{}.jpg"):
+        folders = []
+        for n, (changes, wrong) in enumerate(runs):
+            facts = {"fingerprint": f"{n:x}" * 64, "content_digests": DIGESTS, "test_examples": 90}
+            date = {"finished_at": f"2026-03-{n + 1:02d}T10:00:00+00:00"}
+            folder = write_evaluation(make_run(f"run{n}", **facts | date | changes))
+            folders.append(folder if wrong is None else write_predictions(folder, wrong, name=name))
+        return report_of(folders, ["0" * 64], published=[])
+
+    return build
+
+
+def tables(report) -> list[list[dict]]:
+    blocks = next(compare(report)).blocks
+    folded = [block for box in blocks for block in getattr(box, "blocks", [box])]
+    return [cells_of(block) for block in folded if isinstance(block, Table) and block]
+
+
+def test_the_two_newest_rows_with_the_same_problem_and_test_data_are_compared(compared):
+    report = compared(
+        ({"global_batch_size": 64}, None),
+        ({"global_batch_size": 128, "test_accuracy": 0.75}, None),
+        ({"global_batch_size": 256, "content_digests": DIGESTS | {"test": "3" * 64}}, None),
+        ({"global_batch_size": 512, "content_digests": None}, None),
+    )
+    settings, metrics, *_ = tables(report)
+    assert settings == [{"setting": "batch", "A": "64", "B": "128"}]
+    assert metrics[0] == {
+        "metric": "test accuracy", "A": "73.80%", "B": "75.00%", "B − A": "+1.20 points",
+        "difference": "unknown, too few runs",
+    }  # fmt: skip
+
+
+def test_rows_without_common_test_data_are_not_compared(compared):
+    report = compared(({}, None), ({"content_digests": DIGESTS | {"test": "3" * 64}}, None))
+    assert list(compare(report)) == []
+    assert compare_data(report) == ""
+
+
+def test_the_examples_that_only_one_run_gets_right_are_named_with_the_wrong_prediction(compared):
+    report = compared(({"global_batch_size": 64}, range(30)), ({}, range(20, 33)))
+    *_, only_a, only_b = tables(report)
+    assert [row["example"] for row in only_a] == ["photos/30.jpg", "photos/31.jpg", "photos/32.jpg"]
+    assert only_a[0] == {"example": "photos/30.jpg", "actual": "cat", "predicted by B": "dog"}
+    assert len(only_b) == 20
+    # Of 23 examples, 3 and 20.
+    metrics = next(rows for rows in tables(report) if "metric" in rows[0])
+    assert metrics[0]["difference"] == "more than noise, only A right 3, only B right 20"
+    assert any("variation between seeds" in getattr(block, "text", "") for block in next(compare(report)).blocks)
+
+
+def test_predictions_for_other_examples_are_not_compared(compared, make_run):
+    report = compared(({"global_batch_size": 64}, range(30)), ({}, range(3)))
+    other = report.predictions[0].keys
+    other[0] = "another.jpg"
+    assert judge_pair(report, *report.scenarios, "test_accuracy") == "unknown, too few runs"
+    assert len(json.loads(compare_data(report))["tests"]) == 2
+
+
+def test_rows_of_several_seeds_are_compared_by_the_deviation_between_seeds(compared):
+    accuracies = {64: (0.70, 0.71, 0.72), 128: (0.71, 0.72, 0.73), 256: (0.90, 0.91, 0.92)}
+    runs = [
+        ({"global_batch_size": size, "seed": seed, "test_accuracy": accuracy, "test_examples": 10_000}, range(5))
+        for size, values in accuracies.items()
+        for seed, accuracy in enumerate(values)
+    ]
+    report = compared(*runs)
+    rows = {row.run.global_batch_size: row for row in report.scenarios}
+    assert judge_pair(report, rows[64], rows[128], "test_accuracy") == "within noise"
+    assert judge_pair(report, rows[64], rows[256], "test_accuracy") == "more than noise"
+
+
+def test_the_probability_is_that_of_the_exact_test():
+    for first, second in ((0, 0), (1, 5), (9, 2), (40, 20), (3, 3)):
+        expected = binomtest(first, first + second).pvalue if first + second else 1
+        assert paired_probability(first, second) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("examples", [50, 1_000, 10_000])
+@pytest.mark.parametrize("accuracy", [0.6, 0.95])
+def test_at_most_1_in_20_of_equal_models_are_called_different(examples, accuracy):
+    generator = np.random.default_rng(examples)
+    # Some examples are hard for both models.
+    hardness = generator.random((400, 1, examples)) < (1 - accuracy) / 2
+    right = (generator.random((400, 2, examples)) < accuracy) & ~hardness
+    only = [((a & ~b).sum(), (b & ~a).sum()) for a, b in right]
+    alarms = sum(paired_probability(int(first), int(second)) <= MAX_PROBABILITY for first, second in only)
+    assert alarms / len(only) <= 0.06
+
+
+def test_the_data_of_the_page_contain_no_tag_and_the_examples_on_which_rows_differ(compared):
+    report = compared(({"model": HOSTILE}, range(3)), ({}, range(2, 5)), ({"epochs": 9}, None), name=HOSTILE + "{}")
+    text = compare_data(report)
+    assert "<" not in text
+    data = json.loads(text)
+    assert [row["test"] for row in data["rows"]] == [None, 0, 0]
+    assert data["rows"][2]["settings"]["model"].startswith("</script>")
+    assert [key[-1] for key in data["tests"][0]["keys"]] == ["0", "1", "3", "4"]
+    assert "settings" in data["rows"][0]
+    assert set(data["rows"][0]["settings"]) == {"model", "epochs"}, "only settings that differ"
+
+
+def test_the_oldest_rows_are_left_out_of_data_that_are_too_large(compared, monkeypatch):
+    report = compared(*(({"global_batch_size": 64 << n}, None) for n in range(4)))
+    whole = compare_data(report)
+    monkeypatch.setattr("pipeline.report.sections.compare.MAX_BYTES", len(whole) - 1)
+    part = compare_data(report)
+    assert len(part) < len(whole)
+    assert json.loads(part)["rows"][0]["id"] == "run-" + "3" * 12
+    assert len(json.loads(part)["rows"]) == 3
