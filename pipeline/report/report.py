@@ -65,7 +65,8 @@ class Report:
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
-        return [run for fingerprint in self.current for run in self.runs if run.fingerprint == fingerprint]
+        order = {fingerprint: index for index, fingerprint in enumerate(self.current)}
+        return sorted((run for run in self.runs if run.fingerprint in order), key=lambda run: order[run.fingerprint])
 
     def drawn(self) -> list[Run]:
         """Return the finished runs with drawn curves, requested runs first, then the best.

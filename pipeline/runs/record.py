@@ -8,6 +8,7 @@ default of a later field is the behavior of earlier versions.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -267,13 +268,19 @@ def recorded_settings(settings: object) -> dict[str, Any]:
 
 def names(*groups: FieldGroup, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
     """Return the names of the record's fields in these groups, or in all, with these properties, in order."""
-    matches = []
-    for name, field in RunRecord.model_fields.items():
-        about = next(item for item in field.metadata if isinstance(item, About))
-        has_properties = compared in (None, about.compared) and repeated in (None, about.repeated)
-        if has_properties and (not groups or about.group in groups):
-            matches.append(name)
-    return tuple(matches)
+    return tuple(
+        name
+        for name, about in _abouts(RunRecord).items()
+        if compared in (None, about.compared)
+        and repeated in (None, about.repeated)
+        and (not groups or about.group in groups)
+    )
+
+
+@cache
+def _abouts(record: type[RunRecord]) -> dict[str, About]:
+    fields = record.model_fields.items()
+    return {name: next(item for item in field.metadata if isinstance(item, About)) for name, field in fields}
 
 
 def is_placeholder(run: Mapping[str, Any]) -> bool:
