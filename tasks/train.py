@@ -17,14 +17,14 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import discard
-from pipeline.errors import DamagedArtifactError, HardwareMismatchError, PipelineError, TimeLimitError
+from pipeline.errors import DamagedArtifactError, HardwareMismatchError, PipelineError, TimeLimitError, without_userinfo
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.problems import PROBLEMS, problem_class
 from pipeline.settings.experiments import settings_in
-from pipeline.settings.schema import Mark, own_modules, settings_of
+from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
@@ -270,9 +270,8 @@ class Train(Stage, parameters=TrainSettings):
                 value, section = owner.param_kwargs[setting.name], in_file.get(setting.section, {})
                 text = section.get(setting.name, setting.written(setting.default)).replace("%%", "%")
                 # config.ini may set another value than the default.
-                is_usual = value == setting.default == setting.spelled(setting.parse(text))
-                if not is_usual and Mark.SECRET not in setting.marks:
-                    settings.setdefault(setting.section, {})[setting.name] = setting.written(value)
+                if not value == setting.default == setting.spelled(setting.parse(text)):
+                    settings.setdefault(setting.section, {})[setting.name] = without_userinfo(setting.written(value))
         commit, is_dirty = git_state(config_files.project_folder())
         version = installed_version(DISTRIBUTION)
         return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=version)

@@ -4,6 +4,7 @@ import shlex
 from contextlib import contextmanager
 
 import pytest
+from luigi.task_register import Register
 
 from pipeline.runs.origin import Origin
 from tasks import config_files
@@ -14,7 +15,8 @@ from tasks.train import Train
 
 @contextmanager
 def train_of(flags, root):
-    """The Train stage of a command line."""
+    """The Train stage of a command line, as in a process of its own."""
+    Register.clear_instance_cache()
     with command_line.in_force(["--module", "tasks", "Report", *flags, "--Storage-root", str(root)]):
         yield Train()
 
@@ -54,6 +56,11 @@ def test_the_command_restores_a_default_that_config_ini_overrides(tmp_path, monk
     monkeypatch.setattr(config_files, "existing", lambda name: [tmp_path / name])
     with train_of(["--Train-epochs=5"], tmp_path) as train:
         assert train._origin().command() == "tensorcraft run --Train-epochs=5 --Train-seed=0"
+
+
+def test_the_command_has_no_password(tmp_path):
+    with train_of(["--Records-runner-options=--flink_master=https://me:p@ss@flink:8081"], tmp_path) as train:
+        assert "p@ss" not in train._origin().command()
 
 
 def test_the_origin_has_commit_and_version_of_the_project(tmp_path, monkeypatch):
