@@ -23,7 +23,7 @@ from pipeline.settings.schema import settings_of
 # These limit the length of the page. report.json contains everything.
 _MAX_FULL, _MAX_RUNS = 24, 500
 _MAX_COMMAND = 8_000
-_REPEAT = "A command trains nothing if its run is fresh. To train again, add --Force-stage=Train."
+_REPEAT = "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train."
 _MAX_EVIDENCE = 100
 _OPEN_EPOCHS = 12
 
