@@ -22,17 +22,17 @@ from pipeline.artifacts.layout import REPORT_PAGE
 from pipeline.report import cards, drawings
 from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Group, Links, Section, Table, Text
 from pipeline.report.diff import Difference, difference_table
-from pipeline.report.formats import sentence
+from pipeline.report.formats import sentence, spread
 from pipeline.report.report import Report
 from pipeline.report.results import results
-from pipeline.report.sections import TERMINAL, sections
+from pipeline.report.sections import PAGE_ONLY, TERMINAL, sections
 from pipeline.report.sections.compare import compare_data
 from pipeline.report.sections.summary import change_sentences, is_alarming, title, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
 _MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
-_MAX_MISTAKES = 10
+_MAX_MISTAKES, _MAX_CHART_ROWS = 10, 8
 #: Width of the text if standard output is no terminal.
 PIPED_COLUMNS = 120
 #: Largest width of the text for a terminal.
@@ -93,7 +93,7 @@ def to_markdown(report: Report) -> str:
     parts += map(escaped, change_sentences(report))
     for headline, text in warnings(report):
         parts.append(f"> **Warning: {escaped(headline)}.** {escaped(text)}")
-    for section in sections(report):
+    for section in sections(report, without=PAGE_ONLY):
         blocks = [*filter(None, _markdown(section.blocks))]
         parts += [f"## {escaped(section.title)}"] if section.title and blocks else []
         parts += blocks
@@ -125,7 +125,9 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             yield "- " + ", ".join(f"[{escaped(name)}]({address})" for name, address in block.pairs)
         elif isinstance(block, Chart):
             yield escaped(block.note)
-            yield from (f"- {escaped(line)}" for line in ([] if block.has_table else block.rows()))
+            yield from (
+                f"- {escaped(line)}" for line in ([] if block.has_table else spread(block.rows(), _MAX_CHART_ROWS))
+            )
         elif isinstance(block, Gallery):
             mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
             yield from (f"- {escaped(picture.alternative)} ({escaped(picture.value)})" for picture in mistakes)

@@ -1,6 +1,6 @@
 """Sections of a report in the order of the page. Each function takes the report and yields its sections."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from pipeline.registry import Registry
@@ -24,13 +24,15 @@ SECTIONS = Registry(
         "definitions": "pipeline.report.sections.glossary:glossary",
     },
 )
+#: The sections that only the page has.
+PAGE_ONLY = ("compare", "records", "lineage", "definitions")
 #: The sections that the terminal shows.
 TERMINAL = ("overview", "scoreboard")
 
 
-def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
+def sections(report: Report, names: Iterable[str] | None = None, *, without: Collection[str] = ()) -> Iterator[Section]:
     """Yield the sections with these names, or all, that have blocks. Failing external sections are omitted."""
-    for name in SECTIONS if names is None else names:
+    for name in (name for name in (SECTIONS if names is None else names) if name not in without):
         yield from call_package(SECTIONS[name], partial(_sections_of, name, report)) or ()
 
 
