@@ -268,6 +268,17 @@ def test_the_best_run_is_the_first_and_a_search_leaves_the_rows_with_all_its_wor
     assert opened.find_element(By.TAG_NAME, "output").text == ""
 
 
+def test_each_row_links_to_its_run_which_opens(opened):
+    links = opened.execute_script("return [...document.querySelectorAll('.scoreboard a')].map(link => link.hash)")
+    assert len(set(links)) == 40
+    assert opened.execute_script("return arguments[0].every(hash => document.querySelector(hash))", links)
+    is_open = "return document.querySelector(arguments[0]).closest('details').open"
+    assert not opened.execute_script(is_open, links[-1])
+    opened.find_element(By.CSS_SELECTOR, f".scoreboard a[href='{links[-1]}']").click()
+    WebDriverWait(opened, 60).until(lambda page: page.execute_script(is_open, links[-1]))
+    assert 0 <= opened.execute_script("return document.querySelector(location.hash).getBoundingClientRect().top") < 900
+
+
 def test_the_reader_chooses_the_columns(opened):
     titles = visible_titles(opened)
     assert len(titles) <= 10
