@@ -27,18 +27,6 @@ _REPEAT = "A command trains nothing if its run is fresh. To retrain it, add --Fo
 _MAX_EVIDENCE = 100
 _OPEN_EPOCHS = 12
 
-# Field of the record's time_breakdown → label. Earlier versions recorded only the first field.
-_TIMES = {
-    "compilation_seconds": "Compilation",
-    "startup_seconds": "Start-up",
-    "loading_seconds": "Loading the data",
-    "training_seconds": "Training, including compilation",
-    "evaluation_seconds": "Evaluation",
-    "checkpoint_seconds": "Checkpoints",
-    "saving_seconds": "Saving",
-    "measuring_seconds": "Benchmarking",
-    "profiling_seconds": "Profiling",
-}
 # These times share a segment of the bar.
 _OTHER_TIMES = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
 
@@ -195,10 +183,8 @@ def _switch(value: Any) -> str:
 def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     """Yield all other facts that are needed to repeat a run."""
     batch = f"{fmt.number(run.global_batch_size)} {run.units.examples}"
-    yield "Model / training recipe", fmt.model_and_recipe(run)
     yield from _weights(run)
     yield "Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"
-    yield "Seed", fmt.plain(run.seed)
     yield from _choices(run)
     yield "Test loss", fmt.number(run.test_loss, 4)
     accuracy, examples = run.test_accuracy, run.test_examples
@@ -279,7 +265,7 @@ def time_blocks(run: Run) -> list[Block]:
     )
     charts = [chart] if math.isfinite(total) and total else []
     rows = Facts(list(time_rows(run)), "facts seconds")
-    return [Text(time_verdict(run), "finding"), *charts, Box("fold", [rows], "Times of a step and of the stage")]
+    return [Text(time_verdict(run), "finding"), *charts, Box("fold", [rows], "Times of a step")]
 
 
 def time_rows(run: Run) -> Iterator[tuple[str, str]]:
@@ -292,16 +278,10 @@ def time_rows(run: Run) -> Iterator[tuple[str, str]]:
     if times is None:
         return
     step, share = times.step_seconds, times.input_wait_share
-    waiting = math.nan if share is None else share
     yield "Training step", fmt.number(step, 2, " ms", 1000)
-    yield "Computing per step", fmt.number(step, 2, " ms", 1000 * (1 - waiting))
-    yield "Waiting for input per step", fmt.number(step, 2, " ms", 1000 * waiting)
-    yield "Share of the step spent waiting", fmt.percent(share, 0)
+    waiting = fmt.number(step, 2, " ms", 1000 * (math.nan if share is None else share))
+    yield "Waiting for input per step", fmt.joined(waiting, "" if share is None else fmt.percent(share, 0))
     yield "Input of a step alone", fmt.number(times.input_alone_seconds, 2, " ms", 1000)
-    for name, label in _TIMES.items():
-        seconds = getattr(times, name)
-        if name == "compilation_seconds" or seconds is not None:
-            yield label, fmt.number(seconds, 2, " s")
     if shares := utilization(run):
         yield "Operations per step", fmt.number(times.step_flops, 2, " GFLOP", 1e-9)
         if traffic := times.step_bytes:
