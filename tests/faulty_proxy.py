@@ -12,6 +12,13 @@ from urllib.parse import urlsplit
 Decision = str | int | bytes
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that lets as many clients wait as an object store does."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 class FaultyProxy:
     """Passes requests on, but for those that ``decide`` says otherwise of: (number from 0, method, path) → Decision."""
 
@@ -29,7 +36,8 @@ class FaultyProxy:
                     number = len(proxy.requests)
                     proxy.requests.append((self.command, self.path, len(content)))
                 decision = proxy.decide(number, self.command, self.path)
-                self.close_connection = True
+                # A connection is used again after an answer that the proxy itself draws up.
+                self.close_connection = not isinstance(decision, bytes)
                 if decision == "cut":
                     return
                 if isinstance(decision, bytes):
@@ -67,8 +75,7 @@ class FaultyProxy:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
