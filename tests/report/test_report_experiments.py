@@ -94,7 +94,7 @@ def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(r
     [
         ("image_classification", 0.9926, None, 10_000, "74 of 10,000 wrong"),
         ("image_classification", 0.9926, 0.0005, 10_000, "74 ± 5 of 10,000 wrong"),
-        ("image_classification", 0.864, None, 734, "standard error 1.3 points (734 images)"),
+        ("image_classification", 0.864, None, 734, "standard error 1.3 points"),
         ("image_classification", 0.75, None, 10_000, ""),
         ("image_classification", None, None, 10_000, ""),
         ("image_classification", 0.99, None, None, ""),

@@ -130,7 +130,7 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
     folder = shutil.copytree(small_records, tmp_path / "records")
     file = next(folder.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DamagedArtifactError, match=rf"{file.name}.*make pipeline"):
+    with pytest.raises(DamagedArtifactError, match=rf"{file.name}.*tensorcraft run"):
         ColumnStream(open_split(folder, read_manifest(folder), "train"), **HOW)
 
 
@@ -152,7 +152,7 @@ def test_a_batch_requested_again_is_built_again(small_records):
 def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
     manifest = read_manifest(small_records)
     del manifest["splits"]["train"]["rows"]
-    with pytest.raises(SettingsError, match=rf"{small_records.name}.*make pipeline"):
+    with pytest.raises(SettingsError, match=rf"{small_records.name}.*tensorcraft run"):
         open_split(small_records, manifest, "train")
 
 

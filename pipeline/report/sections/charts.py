@@ -25,9 +25,9 @@ _MAX_SWEEPS = 8
 def curves(report: Report) -> Iterator[Section]:
     """Yield accuracy and loss by epoch, or the final metrics if each run has one epoch."""
     drawn = report.drawn()
-    legend = [(fmt.run_name(run, report.current), _final_metrics(run)) for run in drawn]
+    run_names, metrics = [fmt.run_name(run, report.current) for run in drawn], [*map(_final_metrics, drawn)]
     if not report.has_curves():
-        yield Section("ends", "At the end of training", [Facts(legend)])
+        yield Section("ends", "At the end of training", [Facts([*zip(run_names, metrics, strict=True)])])
         return
     current = {run.experiment for run in report.requested()}
     total = sum(run.status != SKIPPED for run in report.runs if not current or run.experiment in current)
@@ -37,11 +37,12 @@ def curves(report: Report) -> Iterator[Section]:
     labels = [
         _label(facts, swept) or fmt.plain(run.fingerprint)[:8] for run, facts in zip(drawn, settings, strict=True)
     ]
+    is_unique = bool(swept) and len(set(labels)) == len(labels)
     chart = Chart(
         "Accuracy and loss by epoch, training and test",
         partial(drawings.plot_curves, drawn, labels),
         note=f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}",
-        legend=legend,
+        legend=[*zip(labels if is_unique else run_names, metrics, strict=True)],
     )
     yield Section("curves", "Accuracy and loss by epoch", [chart])
 

@@ -302,11 +302,10 @@ def counted(row: Row) -> str:
     if mean >= _MIN_COUNTED_ACCURACY:
         mistakes = Spread(1 - mean, row.test_accuracy.deviation)
         return _wrong(fmt.number(mistakes, scale=test_examples), test_examples)
-    size = f"{fmt.number(test_examples)} {row.run.units.plural}"
     if results_of(row.run.problem).ranking.predictions_per_draw > 1:
-        return size
+        return f"{fmt.number(test_examples)} {row.run.units.plural}"
     error = math.sqrt(mean * (1 - mean) / test_examples)
-    return f"standard error {fmt.number(100 * error, 1)} points ({size})" if error >= _MIN_STANDARD_ERROR else ""
+    return f"standard error {fmt.number(100 * error, 1)} points" if error >= _MIN_STANDARD_ERROR else ""
 
 
 def _wrong(count: str, test_examples: int | None) -> str:
