@@ -32,7 +32,7 @@ from pipeline.report.templating import TEMPLATES, escaped, render
 
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
 _MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
-_MAX_MISTAKES, _MAX_CHART_ROWS = 10, 8
+_MAX_MISTAKES, _MAX_CHART_ROWS = 5, 8
 #: Width of the text if standard output is no terminal.
 PIPED_COLUMNS = 120
 #: Largest width of the text for a terminal.
@@ -94,15 +94,24 @@ def to_markdown(report: Report) -> str:
     for headline, text in warnings(report):
         parts.append(f"> **Warning: {escaped(headline)}.** {escaped(text)}")
     for section in sections(report, without=PAGE_ONLY):
-        blocks = [*filter(None, _markdown(section.blocks))]
-        parts += [f"## {escaped(section.title)}"] if section.title and blocks else []
-        parts += blocks
-    return _joined([*parts, "The page report.html has the details."])
+        parts += [f"## {escaped(section.title)}"] if section.title else []
+        parts += _markdown(section.blocks)
+    return _joined([*_without_empty_headings(parts), "The page report.html has the details."])
 
 
 def format_experiments(report: Report) -> str:
     """Render the results of each experiment and the machines as Markdown. Empty if no run has finished."""
     return _joined(_markdown(results(report)))
+
+
+def _without_empty_headings(parts: Iterable[str]) -> list[str]:
+    """Return the texts that are not empty, without headings that have no contents."""
+    kept: list[str] = []
+    for part in reversed([*filter(None, parts)]):
+        level, next_level = (len(text) - len(text.lstrip("#")) for text in (part, kept[-1] if kept else "#"))
+        if not 0 < next_level <= level:
+            kept.append(part)
+    return kept[::-1]
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -120,14 +129,14 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             yield from (escaped(block.caption), _markdown_table(block))
         elif isinstance(block, Facts):
             bold = "**" if block.style == "definitions" else ""
-            yield from (f"- {bold}{escaped(term)}{bold}: {escaped(value)}" for term, value in block.pairs)
+            facts = [f"{bold}{escaped(term)}{bold}: {escaped(value)}" for term, value in block.pairs]
+            yield from [" · ".join(facts)] if block.style == "tiles" else (f"- {fact}" for fact in facts)
         elif isinstance(block, Links):
             yield "- " + ", ".join(f"[{escaped(name)}]({address})" for name, address in block.pairs)
         elif isinstance(block, Chart):
-            yield escaped(block.note)
-            yield from (
-                f"- {escaped(line)}" for line in ([] if block.has_table else spread(block.rows(), _MAX_CHART_ROWS))
-            )
+            # The note describes the drawing.
+            rows = [] if block.has_table else spread(block.rows(), _MAX_CHART_ROWS)
+            yield from (f"- {escaped(row)}" for row in (["; ".join(rows)] if block.shares else rows))
         elif isinstance(block, Gallery):
             mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
             yield from (f"- {escaped(picture.alternative)} ({escaped(picture.value)})" for picture in mistakes)

@@ -73,7 +73,7 @@ def folder(make_run):
 def test_a_package_adds_blocks_tiles_and_a_card(package, folder, tmp_path, caplog):
     files = render([folder], tmp_path / "out")
     assert "42 sums" in files["report.html"]
-    assert "- Sums: 42" in files["report.md"]
+    assert "Sums: 42 · " in files["report.md"]
     assert "| sums | 42 |" in (tmp_path / "out" / "model-card.md").read_text()
     assert "points, for 200 examples" in files["report.md"]
     assert "left out" not in caplog.text
@@ -90,7 +90,7 @@ def test_a_fault_costs_the_functions_part_and_is_logged(package, folder, tmp_pat
         in caplog.text
     )
     assert ("42 sums" in files["report.html"]) == (function != "blocks")
-    assert ("- Sums: 42" in files["report.md"]) == (function != "tiles")
+    assert ("Sums: 42 · " in files["report.md"]) == (function != "tiles")
     assert ("| sums | 42 |" in (tmp_path / "out" / "model-card.md").read_text()) == (function != "card")
 
 
@@ -112,7 +112,7 @@ def test_an_evaluation_of_another_version_of_the_package_is_left_out(package, fo
     package.write_text(PACKAGE.replace("str(run.evaluation.num_sums)", '"none"'))
     files = render([folder], tmp_path / "out")
     assert "42 sums" not in files["report.html"]
-    assert "- Sums: none" in files["report.md"]
+    assert "Sums: none · " in files["report.md"]
     assert (
         f'Section left out of the report. {folder / "evaluation.json"}: evaluation.json lacks "num_sums"' in caplog.text
     )

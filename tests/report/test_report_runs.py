@@ -161,7 +161,28 @@ def test_a_run_without_a_breakdown_has_no_verdict():
     assert time_verdict(run_of()) == ""
 
 
-def test_epochs_of_a_long_run_are_folded(make_run, tmp_path):
-    curves = [EPOCH | {"epoch": epoch} for epoch in range(1, 20)]
-    page = render([make_run(curves=curves, epochs=19)], tmp_path / "out", current=[RUN["fingerprint"]])["report.html"]
-    assert "<details>\n<summary>Epoch by epoch</summary>" in page
+def test_the_page_folds_settings_and_epochs_and_markdown_leaves_them_out(make_run, tmp_path):
+    files = render([make_run(origin=ORIGIN)], tmp_path / "out", current=[RUN["fingerprint"]])
+    for title in ("Settings that differ from their defaults", "Epoch by epoch"):
+        assert f"<details>\n<summary>{title}</summary>" in files["report.html"]
+        assert title not in files["report.md"]
+
+
+def test_markdown_of_one_run_with_ten_labels_is_short_and_well_formed(make_run, tmp_path):
+    curves = [EPOCH | {"epoch": epoch} for epoch in range(1, 101)]
+    chosen = {"augment": "flip", "keep": "best", "patience": 2, "kept_epoch": 99, "ended": "patience", "epochs": 100}
+    measured = {"time_breakdown": SHORT, "validation_accuracy": 0.7, "test_tta_accuracy": 0.74, **SIZES}
+    labels = [f"label {n}" for n in range(10)]
+    mistakes = [{"index": index, "label": 0, "predicted": 1, "confidence": 0.9} for index in range(8)]
+    run = make_run(curves=curves, origin=ORIGIN, **chosen, **measured)
+    write_evaluation(run, labels, mistakes=mistakes, data_warnings=[["Unequal labels", "Few of <b>."]])
+    text = render([run], tmp_path / "out")["report.md"]
+    assert len(text.splitlines()) <= 120
+    parts = text.rstrip("\n").split("\n\n")
+    for part, following in zip(parts, [*parts[1:], "#"], strict=True):
+        lines = part.splitlines()
+        # A table, a heading and a paragraph each have blank lines around them.
+        assert len({line[:1] == "|" for line in lines}) == 1
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+        assert part[:1] != "#" or (len(lines) == 1 and len(following) - len(following.lstrip("#")) != len(part))
+    assert not re.search(r"<\w|\n\n\n| $", text, re.MULTILINE)

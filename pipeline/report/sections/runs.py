@@ -25,7 +25,6 @@ _MAX_FULL, _MAX_RUNS = 24, 500
 _MAX_COMMAND = 8_000
 _REPEAT = "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train."
 _MAX_EVIDENCE = 100
-_OPEN_EPOCHS = 12
 
 # These times share a segment of the bar.
 _OTHER_TIMES = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
@@ -78,7 +77,7 @@ def _repeat(run: Run) -> list[Block]:
     return [*titled("Repeat this run", text, Facts(list(_code(run)))), Links(links)]
 
 
-def _settings(run: Run) -> list[Block]:
+def _settings(run: Run) -> Box:
     """Return the settings that differ from their defaults."""
     defaults = {
         (section.section, setting.name): setting.written(setting.default)
@@ -92,7 +91,7 @@ def _settings(run: Run) -> list[Block]:
     ]
     title = "Settings that differ from their defaults"
     label = f"{title}: {fmt.run_name(run)}"
-    return titled(title, Table(words("Setting", "Value", "Default"), rows, label=label, style="classes"))
+    return Box("fold", [Table(words("Setting", "Value", "Default"), rows, label=label, style="classes")], title)
 
 
 def _code(run: Run) -> Iterator[tuple[str, str]]:
@@ -115,11 +114,12 @@ def _details(report: Report, run: Run, name: str, index: int) -> list[Block]:
     epochs = epoch_table(run, f"Epoch by epoch: {name}")
     return [
         *titled("Time breakdown", *time_blocks(run)),
-        Box("pair", [Box("part", [*_settings(run), *receipt]), Box("part", settings)]),
+        Box("pair", [Box("part", receipt), Box("part", settings)]),
         # The first one has a section.
         *(evaluation_blocks(report, run, name) if index else ()),
         *titled("Exports", export_table(report, run, name)),
-        Box("fold", [epochs], "Epoch by epoch", is_open=len(run.curves) <= _OPEN_EPOCHS),
+        _settings(run),
+        Box("fold", [epochs], "Epoch by epoch"),
     ]
 
 
