@@ -62,6 +62,8 @@ class Results:
     predictions: str = ""
     #: (report, run, name of the run) → blocks of the run's evaluation.
     evaluation_blocks: str = ""
+    #: (report, run) → blocks about the data of a run.
+    data_blocks: str = ""
     #: run → (title, value) of metrics that precede the test accuracy.
     tiles: str = ""
     #: run → template values of the cards. These are ``labels``, ``counts`` with (split, examples, predictions),

@@ -21,7 +21,7 @@ from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, 
 RECORD_NAME = "run.json"
 
 #: Version 1 lacks this field. Version 2 excludes NaN. Version 12 renamed fields. The other versions added fields.
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -115,14 +115,29 @@ class Beginning(Untrusted):
 
 
 class StoredRecords(Untrusted):
-    """The image format of the records, and their size. ``skipped`` counts omitted source files by reason."""
+    """The image format of the records, and their size. ``skipped`` counts omitted source files by reason.
+
+    ``smallest_side`` is that of all original images in pixels, 0 if it is unknown.
+    """
 
     encoding: str
     image_size: Count
+    smallest_side: Count = 0
     resize: str
     num_examples: Count
     total_bytes: Count
     skipped: dict[str, Count] = {}
+
+
+class Division(Untrusted):
+    """Shares of the source's train split that became other splits, selected by key or by position.
+
+    Shares are from 0 to 1. ``validation_share`` is a share of the examples that did not become the test split.
+    """
+
+    by: Literal["key", "position"]
+    test_share: Number
+    validation_share: Number
 
 
 class RunRecord(Untrusted):
@@ -179,6 +194,7 @@ class RunRecord(Untrusted):
     content_digests: Annotated[dict[str, str] | None, About("data", compared=True)] = None
     records_fingerprint: Annotated[str | None, About("data")] = None
     records: Annotated[StoredRecords | None, About("data")] = None
+    division: Annotated[Division | None, About("data")] = None
     # Height, width and channels of an image, or the characters of a sequence.
     input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About("data")] = None
     initial_weights_digest: Annotated[str, About("data", compared=True)] = ""

@@ -15,6 +15,7 @@ from pipeline.hardware.backend import choose_backend
 from pipeline.models.build import build_for_task, untrained_copy
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
+from pipeline.records.features import content_name, spec_from_json
 from pipeline.runs.load_model import load_trained
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
@@ -33,9 +34,11 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
     """Fields of the record from the request and the records' manifest."""
     initial, problem = request.initial, problem_of_records(manifest)
     task, splits, image = problem.task(manifest), manifest["splits"], manifest.get("image")
+    spec = spec_from_json(manifest["feature_spec"])
     stored = image and {
         "encoding": image["encoding"],
         "image_size": image["size"],
+        "smallest_side": image["smallest_side"],
         "resize": image["resize"],
         "num_examples": sum(split["num_examples"] for split in splits.values()),
         "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
@@ -53,6 +56,11 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "content_digests": {name: split["content_digest"] for name, split in splits.items()},
         "records_fingerprint": manifest["fingerprint"],
         "records": stored,
+        "division": {
+            "by": "position" if spec[content_name(spec)].is_sequence else "key",
+            "test_share": manifest["source"]["test_share"],
+            "validation_share": manifest["identity"].get("settings", {}).get("validation_share"),
+        },
         "input_shape": task.input_shape,
         "test_examples": splits["test"]["num_examples"] * task.predictions_per_example,
         **recorded_settings(request.settings),

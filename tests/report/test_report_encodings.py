@@ -1,12 +1,12 @@
 """What the records cost, and what was left out of them, on the page."""
 
 import pytest
-from report_runs import cells_of, render, report_of
+from report_runs import cells_of, render, report_of, write_evaluation
 
 
 def setup_module() -> None:
-    global cost_table
-    from pipeline.report.sections.records import cost_table
+    global cost_table, records
+    from pipeline.report.sections.records import cost_table, records
 
 
 STEP = {
@@ -57,3 +57,51 @@ def test_files_that_were_left_out_are_counted_by_reason(make_run, tmp_path):
     run = make_run(records=stored("png", 5_000, skipped={"empty": 2, "<damaged>": 1}))
     page = render([run], tmp_path / "out", current=["a" * 64])["report.html"]
     assert "3 files of the source cannot be used (empty: 2; &lt;damaged&gt;: 1)." in page
+
+
+def paragraph(folder) -> str:
+    """The first paragraph of the section about the data."""
+    (section,) = records(report_of([folder]))
+    return section.blocks[0].text
+
+
+@pytest.mark.parametrize(
+    ("division", "sentence"),
+    [
+        ({"test_share": 0.0, "validation_share": 0.0}, "The splits are those of the source."),
+        (
+            {"test_share": 0.2, "validation_share": 0.125},
+            "A hash of each key, independent of the seed, assigned about 20% of the train split of the source to the "
+            "test split and about 12.5% of the rest to the validation split.",
+        ),
+        (
+            {"by": "position", "test_share": 0.0, "validation_share": 0.1},
+            "The position in the source assigned the last 10% of the train split of the source to the validation "
+            "split.",
+        ),
+    ],
+)
+def test_the_data_are_described_in_plain_sentences(make_run, division, sentence):
+    run = write_evaluation(make_run(division={"by": "key"} | division))
+    data = "The run used cifar10 (verified) with 900 train and 90 test images of 3 labels."
+    assert paragraph(run) == f"{data} The content equals the original. {sentence}"
+
+
+def test_a_run_of_before_does_not_state_how_its_splits_were_made(make_run):
+    run = write_evaluation(make_run(dataset="roses", requested_dataset="roses", dataset_verified=False))
+    end = "of 3 labels. No reference checksum exists for this dataset."
+    assert paragraph(run).endswith(end)
+
+
+def test_size_and_form_of_the_images_and_warnings_are_beside_the_examples(make_run, tmp_path):
+    folder = make_run(records=stored("jpeg", 20_000_000, smallest_side=143), input_shape=[192, 192, 3])
+    write_evaluation(folder, data_warnings=[["Few <b>", "Long."], ["Unequal labels", "Longer."]])
+    section = render([folder], tmp_path / "out")["report.html"].partition('<h2 id="records">Data</h2>')[2]
+    for part in (
+        '<p class="finding">Few &lt;b&gt;. Unequal labels.</p>',
+        "<dt>Stored images</dt><dd>192×192×3, jpeg, crop, from at least 143 pixels per side</dd>",
+        "<dt>Size on disk</dt><dd>20.0 MB, 20,000 bytes per image</dd>",
+        "<summary>Cost of the records</summary>",
+        '<th scope="row">cat</th><td data-label="train" class="number">300</td>',
+    ):
+        assert part in section

@@ -52,6 +52,13 @@ def text_run(make_run):
     return make
 
 
+def test_the_data_of_a_text_are_its_splits_and_its_vocabulary(text_run, tmp_path):
+    section = render([text_run()], tmp_path / "out")["report.html"].partition('<h2 id="records">Data</h2>')[2]
+    assert "The run used tiny_shakespeare (verified) with 2,250 train and 250 test sequences." in section
+    assert "<dt>Vocabulary</dt><dd>4 characters</dd>" in section
+    assert "<dt>Predicted characters</dt><dd>train 9,000, test 1,000</dd>" in section
+
+
 def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
     run = text_run(facts={"tokens": "bytes"}, tokens="bytes", test_examples=1_552, content_digests={"test": "1" * 64})
     files = render([run], tmp_path / "out")

@@ -34,6 +34,7 @@ def test_a_text_is_trained_on_and_reported(text):
     (run,) = text.report()["runs"]
     assert (run["problem"], run["dataset"], run["dataset_verified"]) == ("next_token", "some_text", False)
     assert run["evaluation"]["sequence_length"] == 20
+    assert run["division"] == {"by": "position", "test_share": 0.2, "validation_share": 0.0}
     (records,) = text.artifacts("records")
     assert read_manifest(text.root / "records" / records)["source"]["origin"] == "text"
 

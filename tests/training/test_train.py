@@ -31,6 +31,7 @@ def test_a_run_leaves_its_record(trained):
     assert record["requested_dataset"] == "cifar10"
     assert record["dataset"] == "synthetic"
     assert record["dataset_verified"] is False
+    assert record["division"] == {"by": "key", "test_share": 0.0, "validation_share": None}
     assert record["effective_device"] == "cpu"
     assert record["steps_per_epoch"] == 403 // 32
 

@@ -10,6 +10,7 @@ RESULTS = Results(
     predictions="pipeline.report.sections.images:read_predictions",
     pictures="pipeline.report.sections.images:read_pictures",
     evaluation_blocks="pipeline.report.sections.images:evaluation_blocks",
+    data_blocks="pipeline.report.sections.records:image_blocks",
     card="pipeline.report.sections.images:card",
     card_templates="images",
     prediction_rows="pipeline.predict.rows:image_rows",

@@ -8,6 +8,7 @@ RESULTS = Results(
     hub_task="text-generation",
     evaluation_schema="pipeline.report.sections.texts:TextEvaluation",
     evaluation_blocks="pipeline.report.sections.texts:evaluation_blocks",
+    data_blocks="pipeline.report.sections.texts:data_blocks",
     tiles="pipeline.report.sections.texts:tiles",
     card="pipeline.report.sections.texts:card",
     card_templates="texts",

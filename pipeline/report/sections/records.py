@@ -1,34 +1,79 @@
-"""Records of the requested runs, with labels, examples, cost and the artifacts they depend on."""
+"""Data of the runs, with splits, labels, examples, warnings, size and cost, and the artifacts they depend on."""
 
 from collections.abc import Iterator
 
 from pipeline.errors import plural
-from pipeline.report.blocks import Block, Box, Gallery, Picture, Section, Table, numbers, titled, words
-from pipeline.report.formats import dataset_name, number, percent, plain
+from pipeline.report import formats as fmt
+from pipeline.report.blocks import Block, Box, Facts, Gallery, Picture, Section, Table, Text, numbers, titled, words
+from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.report import Report
 from pipeline.report.sections.images import ImageEvaluation, label_names
+from pipeline.report.sections.summary import data_warnings
 
-_MAX_LABELS = 100
+_MAX_LABELS, _OPEN_LABELS = 100, 12
+_CONTENT = {
+    "yes": "The content equals the original.",
+    "no": "The content was not verified.",
+    "no reference": "No reference checksum exists for this dataset.",
+}
+_METHODS = {
+    "key": ("A hash of each key, independent of the seed,", "about"),
+    "position": ("The position in the source", "the last"),
+}
 
 
 def records(report: Report) -> Iterator[Section]:
-    """Yield labels and examples from the first run with an image evaluation, and the cost of each image encoding."""
-    run = next((run for run in report.requested() if isinstance(run.evaluation, ImageEvaluation)), None)
-    blocks: list[Block] = []
-    if run:
-        names, pictures = label_names(run.evaluation), report.pictures_of(run).get("examples", ())
-        labels = [names[example.label] for example in run.evaluation.examples]
-        examples = [Picture(png, f"Example of {label}", label) for label, png in zip(labels, pictures, strict=False)]
-        blocks = [_labels(run.evaluation), Gallery(examples)]
-    yield Section("records", "Records", [*blocks, *titled("Cost of the records", cost_table(report))])
+    """Yield the data of the best or the first requested run with an evaluation, and the cost of each image encoding."""
+    runs = (report.best(), *report.requested())
+    run = next((run for run in runs if run and run.evaluation), None)
+    blocks = [*_summary(run), *(call_hook(run.problem, "data_blocks", report, run) or ())] if run else []
+    yield Section("records", "Data", [*blocks, Box("fold", [cost_table(report)], "Cost of the records")])
 
 
-def _labels(evaluation: ImageEvaluation) -> Table:
+def _summary(run: Run) -> Iterator[Block]:
+    """Yield number, origin, splits, warnings and storage of the examples."""
+    values = call_hook(run.problem, "card", run) or {}
+    splits = ", ".join(f"{fmt.number(count)} {fmt.plain(split)}" for split, count, _ in values.get("counts", ()))
+    counts = f" with {' and '.join(splits.rsplit(', ', 1))} {run.units.examples}" if splits else ""
+    labels = f" of {plural(len(values['labels']), 'label')}" if values.get("labels") else ""
+    data = f"The run used {fmt.data_phrase(run)}{counts}{labels}."
+    yield Text(" ".join([data, _CONTENT[fmt.data_verified(run)], *_division(run)]))
+    yield Text(" ".join(f"{headline}." for headline, _ in data_warnings(run)), "finding")
+    if stored := run.records:
+        side = f"from at least {fmt.number(stored.smallest_side)} pixels per side" if stored.smallest_side else ""
+        form = fmt.joined(fmt.plain(stored.resize), side) if stored.image_size else "original size"
+        size = fmt.number(stored.total_bytes, 1, " MB", 1e-6)
+        mean = fmt.number(stored.total_bytes / max(1, stored.num_examples))
+        image = ("Stored images", fmt.joined(fmt.inputs(run), fmt.plain(stored.encoding), form))
+        yield Facts([image, ("Size on disk", f"{size}, {mean} bytes per image")])
+
+
+def _division(run: Run) -> Iterator[str]:
+    """Yield a sentence about the origin of the splits, none for a record of an earlier version."""
+    if (division := run.division) is None:
+        return
+    how, part = _METHODS[division.by]
+    whole, moved = "the train split of the source", []
+    for split in ("test", "validation"):
+        if share := getattr(division, f"{split}_share"):
+            moved.append(f"{part} {fmt.as_published(100 * share)}% of {whole} to the {split} split")
+            whole = "the rest"
+    yield f"{how} assigned {' and '.join(moved)}." if moved else "The splits are those of the source."
+
+
+def image_blocks(report: Report, run: Run) -> list[Block]:
+    """Return examples of each label, and their number per label and split."""
+    evaluation: ImageEvaluation = run.evaluation
+    names, pictures = label_names(evaluation), report.pictures_of(run).get("examples", ())
+    labels = [names[example.label] for example in evaluation.examples]
+    examples = [Picture(png, f"Example of {label}", label) for label, png in zip(labels, pictures, strict=False)]
     counts = {split: labels for split, labels in evaluation.label_counts.items() if labels}
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_LABELS]
-    rows = [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
-    columns = [*words("label"), *numbers(*map(plain, counts))]
-    return Table(columns, rows, label="Examples of each label", style="classes")
+    rows = [(fmt.plain(label, 24), *(fmt.number(split.get(label, 0)) for split in counts.values())) for label in labels]
+    title, columns = "Examples per label and split", [*words("label"), *numbers(*map(fmt.plain, counts))]
+    table = Table(columns, rows, label=title, style="classes")
+    fold = Box("fold", [table], title, is_open=len(rows) <= _OPEN_LABELS)
+    return [*titled("Test images of each label", Gallery(examples)), fold]
 
 
 def cost_table(report: Report) -> Table:
@@ -37,20 +82,20 @@ def cost_table(report: Report) -> Table:
     for encoding in report.encodings:
         run, stored, size = encoding.run, encoding.run.records, "original size"
         if stored.image_size:
-            size = f"{number(stored.image_size)} px, {plain(stored.resize)}"
-        augmented = f", augmented by {plain(run.augment)}" if run.augment else ""
+            size = f"{fmt.number(stored.image_size)} px, {fmt.plain(stored.resize)}"
+        augmented = f", augmented by {fmt.plain(run.augment)}" if run.augment else ""
         name = (
-            f"{dataset_name(run.dataset)}, {plain(stored.encoding)}, {size}, "
-            f"read from {'memory' if run.input_in_memory else 'disk'}{augmented}, for {plain(run.model)} on "
-            f"{plain(run.device_name or run.effective_device)}"
+            f"{fmt.dataset_name(run.dataset)}, {fmt.plain(stored.encoding)}, {size}, "
+            f"read from {'memory' if run.input_in_memory else 'disk'}{augmented}, for {fmt.plain(run.model)} on "
+            f"{fmt.plain(run.device_name or run.effective_device)}"
         )
         rows.append(
             (
                 name,
-                number(stored.total_bytes, 1, scale=1e-6),
-                number(stored.total_bytes / max(1, stored.num_examples)),
-                number(encoding.stream_examples_per_second),
-                percent(encoding.input_wait_share, 0),
+                fmt.number(stored.total_bytes, 1, scale=1e-6),
+                fmt.number(stored.total_bytes / max(1, stored.num_examples)),
+                fmt.number(encoding.stream_examples_per_second),
+                fmt.percent(encoding.input_wait_share, 0),
             )
         )
     titles = ("MB on disk", "bytes per example", "stream alone, examples/s", "share of step waiting")
@@ -63,8 +108,8 @@ def lineage(report: Report) -> Iterator[Section]:
     rows = []
     for artifact in (artifact for stage in report.lineage for artifact in stage.artifacts):
         seconds = artifact.seconds if isinstance(artifact.seconds, int | float) else None
-        created = "not under this storage root" if artifact.settings is None else plain(artifact.made_at)
-        rows.append((artifact.stage, plain(artifact.artifact), number(seconds, 1, " s"), created))
+        created = "not under this storage root" if artifact.settings is None else fmt.plain(artifact.made_at)
+        rows.append((artifact.stage, fmt.plain(artifact.artifact), fmt.number(seconds, 1, " s"), created))
     columns = [*words("stage", "artifact"), *numbers("duration"), *words("created")]
     table = Table(columns, rows, label="Lineage of the requested runs", style="classes")
     summary = f"{plural(len(rows), 'artifact')} that the requested runs depend on"

@@ -113,7 +113,7 @@ def _warnings(run: Run) -> Iterator[tuple[str, str]]:
             "Trained on another machine",
             f"{origin} trained this run. The times are from that machine. Remote: {remote}.",
         )
-    yield from _data_warnings(run)
+    yield from data_warnings(run)
     if fmt.is_fallback(run):
         reason = f"{requested} was requested, but the run used {effective}. Time and throughput are from {effective}."
         yield "Not the requested device", f"{reason} {cause}".strip()
@@ -124,8 +124,8 @@ def _warnings(run: Run) -> Iterator[tuple[str, str]]:
         yield "Not the requested precision", f"{requested_precision} was requested, but the run used {precision}."
 
 
-def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield warnings about the dataset, its files, and the results of the data checks."""
+def data_warnings(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield (headline, explanation) pairs about the dataset, its files, and the results of the data checks."""
     effective, requested = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
     if run.is_placeholder:
         explanation = f"The run used generated {run.units.plural}. Its numbers are meaningless for {requested}."

@@ -109,18 +109,29 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
 
 
 def text_rows(facts: TextEvaluation) -> list[tuple[str, str]]:
-    """Return the metrics of the test split."""
+    """Return the metrics of the test split, and the size of the data."""
     token = facts.token
-    splits = ", ".join(f"{plain(split)} {number(count)}" for split, count in facts.characters.items())
     return [
         ("Test loss", f"{number(facts.loss, 4)} nats per {token}"),
         (f"Bits per {token}", number(facts.bits, 4)),
         ("Perplexity", number(facts.perplexity, 2)),
         ("Top-1 accuracy", percent(facts.accuracy, 2)),
+        *_data_rows(facts),
+    ]
+
+
+def _data_rows(facts: TextEvaluation) -> list[tuple[str, str]]:
+    splits = ", ".join(f"{plain(split)} {number(count)}" for split, count in facts.characters.items())
+    return [
         ("Vocabulary", f"{number(len(facts.vocabulary))} {plain(facts.tokens)}"),
-        ("Sequences", f"{number(facts.num_examples)} of length {number(facts.sequence_length)}"),
+        ("Test sequences", f"{number(facts.num_examples)} of length {number(facts.sequence_length)}"),
         (f"Predicted {plain(facts.tokens)}", splits),
     ]
+
+
+def data_blocks(report: Report, run: Run) -> list[Block]:
+    """Return the vocabulary and the length of each split."""
+    return [Facts(_data_rows(run.evaluation))]
 
 
 def readable(text: str) -> str:
