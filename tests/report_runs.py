@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.artifacts.manifest import write_manifest
-from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, TEST_IMAGES_NAME
 from pipeline.settings.experiments import published_files
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -90,7 +90,10 @@ def write_origin(folder: Path, *, code: str = "1", keras: str = "3.15.1", **sett
 
 
 def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> Path:
-    """Adds an evaluation: of each label 24 images right and 6 wrong, two mistakes and three examples shown."""
+    """Adds an evaluation: of each label 24 images right and 6 wrong.
+
+    Two mistakes, a correct test image and three examples are shown.
+    """
     from pipeline.problems.image_classification.evaluation import judge
 
     count = len(labels)
@@ -99,15 +102,16 @@ def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> 
     true, given = (np.array(column) for column in zip(*predicted, strict=True))
     confidence = np.linspace(0.3, 0.99, len(true))
     sheet = Image.fromarray(np.arange(8 * 8 * 8 * 3, dtype=np.uint8).reshape(8, 64, 3))
-    for name in (MISTAKES_NAME, EXAMPLES_NAME, AUGMENTED_NAME):
+    for name in (TEST_IMAGES_NAME, EXAMPLES_NAME, AUGMENTED_NAME):
         sheet.save(folder / name)
     facts = {
         "label_names": list(labels),
         "label_counts": {"train": dict.fromkeys(labels, 300), "test": dict.fromkeys(labels, 30)},
         **judge(true, given, confidence, num_labels=count),
-        "mistakes": [
+        "test_images": [
             {"index": 7, "label": 0, "predicted": count - 1, "confidence": 0.97},
             {"index": 3, "label": count - 1, "predicted": 0, "confidence": 0.9},
+            {"index": 4, "label": 1, "predicted": 1, "confidence": 0.34},
         ],
         "examples": [{"index": place, "label": place % count} for place in range(3)],
         "tiles": {"per_row": 8, "height": 8, "width": 8},

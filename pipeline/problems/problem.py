@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Files of an evaluation in a run's folder. The last three are sheets of pictures.
 EVALUATION_NAME = "evaluation.json"
 PREDICTIONS_NAME = "test_predictions.csv"
-MISTAKES_NAME, EXAMPLES_NAME, AUGMENTED_NAME = "mistakes.png", "examples.png", "augmented.png"
+TEST_IMAGES_NAME, EXAMPLES_NAME, AUGMENTED_NAME = "test_images.png", "examples.png", "augmented.png"
 #: Roles of the features of records. Inputs, and for some problems targets, come from the content.
 CONTENT, TARGET = "content", "target"
 

@@ -54,6 +54,8 @@ class Results:
     has_accuracy_goals: bool = False
     #: Name of the problem on the Hugging Face Hub.
     hub_task: str = "other"
+    #: Title of the evaluation in the report.
+    evaluation_title: str = "Evaluation"
     #: Pydantic model of evaluation.json, a subclass of ``runs.validation.Untrusted``.
     evaluation_schema: str = ""
     #: (folder of the run, evaluation) → base64 PNGs by kind of pictures.

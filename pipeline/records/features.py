@@ -13,6 +13,8 @@ from pipeline.settings.setting_error import refuse
 IMAGE, LABEL, KEY = "image", "label", "key"
 #: File beside the shards with a name per test example in stored order, the path of its file or else its key.
 TEST_NAMES = "test_names.csv"
+#: File beside the shards with a row per example that has an identical copy, if there are any.
+DUPLICATES_NAME = "duplicates.csv"
 
 # Possible numbers of channels of an image.
 CHANNELS = (1, 3, 4)

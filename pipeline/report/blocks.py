@@ -3,8 +3,8 @@
 A block without data is false and is not rendered.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from pipeline.report.formats import MISSING
@@ -122,9 +122,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Links:
-    """Names with addresses that are relative to the report."""
+    """Names with addresses that are relative to the report, and the contents of linked ``files`` beside it."""
 
     pairs: Sequence[tuple[str, str]]
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.pairs)
@@ -176,30 +177,35 @@ class Text:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of a gallery with its captions. The base64 PNG may be empty."""
+    """An image of a gallery with its captions. The base64 PNG may be empty.
+
+    The page shows as much of the ``note`` as fits. It filters the pictures by their ``labels``, actual and predicted.
+    """
 
     png: str
     alternative: str
     title: str = ""
-    value: str = ""
     note: str = ""
+    labels: tuple[str, str] | None = None
     is_mistake: bool = False
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Images in rows."""
+    """Images in rows, below a ``title`` if there is one."""
 
     pictures: Sequence[Picture]
+    title: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.pictures)
+        return bool(self.pictures or self.title)
 
 
 @dataclass(frozen=True)
 class Box:
     """Blocks in a box, which is a "fold" with a summary, a "pair" side by side, or a "part" of a pair.
 
+    "groups" are galleries in columns, and "pictures" are blocks with galleries that the page filters by label.
     ``anchor`` is the id of the box. It is unique on the page.
     """
 

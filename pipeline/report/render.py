@@ -46,6 +46,7 @@ _MIN_COLUMNS = 20
 def write_report(report: Report, folder: Path) -> None:
     """Write report.json, report.md, report.html, model-card.md and dataset-card.md into a new or existing folder.
 
+    The files that sections link to are written too, see ``Links``.
     The same report gives the same bytes. The caller publishes the folder atomically.
 
     Raises:
@@ -54,9 +55,18 @@ def write_report(report: Report, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"report.json": report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report)}
     texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
+    texts |= _files(sections(report))
     for name, text in texts.items():
         # JSON may contain lone surrogates, which UTF-8 cannot encode. They become "?".
         (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
+
+
+def _files(parents: Iterable[Section | Box]) -> dict[str, str]:
+    """Return the files of all links."""
+    files: dict[str, str] = {}
+    for block in (block for parent in parents for block in parent.blocks):
+        files |= block.files if isinstance(block, Links) else _files([block]) if isinstance(block, Box) else {}
+    return files
 
 
 def to_html(report: Report) -> str:
@@ -138,8 +148,8 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             rows = [] if block.has_table else spread(block.rows(), _MAX_CHART_ROWS)
             yield from (f"- {escaped(row)}" for row in (["; ".join(rows)] if block.shares else rows))
         elif isinstance(block, Gallery):
-            mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
-            yield from (f"- {escaped(picture.alternative)} ({escaped(picture.value)})" for picture in mistakes)
+            mistakes = [picture.alternative for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
+            yield from (f"- {escaped(line)}" for line in ([block.title] if block.title else mistakes))
         elif isinstance(block, Text) and block.kind == "command":
             yield f"```sh\n{block.text}\n```"
         elif isinstance(block, Text):

@@ -84,9 +84,18 @@ class Report:
         """Return whether any drawn run has several epochs."""
         return any(len(run.curves) > 1 for run in self.drawn())
 
+    def ordered(self) -> list[Run]:
+        """Return all runs, the best one first, then the requested runs, then the newest."""
+        best = [experiment.best.run for experiment in self.experiments[:1] if experiment.best]
+        return list({id(run): run for run in (*best, *self.requested(), *self.runs)}.values())
+
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
         """Return the pictures of a run by kind, or {}."""
         return next((pictures for index, pictures in self.pictures.items() if self.runs[index] is run), {})
+
+    def predictions_of(self, run: Run) -> Any:
+        """Return the predictions of a run, see ``Results.predictions``, or None."""
+        return next((entry for index, entry in self.predictions.items() if self.runs[index] is run), None)
 
     def to_json(self) -> str:
         """Format report.json, without pictures. Numbers that JSON cannot represent become null."""

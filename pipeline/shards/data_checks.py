@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import message
+from pipeline.records.features import DUPLICATES_NAME
 
-DUPLICATES_NAME = "duplicates.csv"
 # With fewer examples, a model learns little about a label, and the test split shows little.
 FEW_EXAMPLES = 10
 # Ratio of the largest to the smallest label of the train split.

@@ -1,7 +1,9 @@
 """Evaluation: the figures by their definitions, the mistakes and their pixels by a pass over real records."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,8 +15,8 @@ from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import (
     EVALUATION_NAME,
     EXAMPLES_NAME,
-    MISTAKES_NAME,
     PREDICTIONS_NAME,
+    TEST_IMAGES_NAME,
     EvaluatedRun,
     open_split,
 )
@@ -180,21 +182,22 @@ def test_mistakes_are_the_most_confident_ones_with_their_own_pixels(evaluated, n
     probabilities = network.predict(images, verbose=0)
     wrong = np.flatnonzero(probabilities.argmax(axis=1) != labels)
     expected = sorted(wrong, key=lambda index: (-probabilities[index].max(), index))[: evaluation.MAX_MISTAKES]
-    found = [one["index"] for one in facts["mistakes"]]
+    mistakes = facts["test_images"][: evaluation.MAX_MISTAKES]
+    found = [one["index"] for one in mistakes]
     assert len(found) == evaluation.MAX_MISTAKES
     # Batches of another size round otherwise: of two as sure either may come first.
     assert len(set(found) & set(expected)) >= evaluation.MAX_MISTAKES - 1
-    confidences = [one["confidence"] for one in facts["mistakes"]]
+    confidences = [one["confidence"] for one in mistakes]
     assert confidences == sorted(confidences, reverse=True)
-    for one, tile in zip(facts["mistakes"], tiles, strict=True):
+    for one, tile in zip(mistakes, tiles, strict=True):
         assert one["label"] == labels[one["index"]] != one["predicted"]
         np.testing.assert_array_equal(tile, images[one["index"]])
 
 
 def test_the_sheets_hold_the_tiles_row_by_row(evaluated):
     folder, facts, tiles = evaluated
-    sheet = tf.io.decode_png((folder / MISTAKES_NAME).read_bytes()).numpy()
-    assert sheet.shape == (3 * 32, 8 * 32, 3)
+    sheet = tf.io.decode_png((folder / TEST_IMAGES_NAME).read_bytes()).numpy()
+    assert sheet.shape == (-(-len(facts["test_images"]) // 8) * 32, 8 * 32, 3)
     np.testing.assert_array_equal(sheet[32:64, 64:96], tiles[8 + 2])
     assert (folder / EXAMPLES_NAME).is_file()
     names = [one["label"] for one in facts["examples"]]
@@ -207,13 +210,65 @@ def test_a_split_read_from_disk_gives_the_same_facts(evaluated, network, small_r
     assert again == evaluated[1]
 
 
-def test_a_network_without_mistakes_leaves_no_sheet_of_them(small_records, tmp_path):
+@given(st.lists(st.tuples(label, label, st.integers(0, 20)), max_size=60), st.integers(0, 2), st.integers(0, 3))
+def test_pictured_are_confident_mistakes_frequent_confusions_and_uncertain_correct_ones(rows, most, uncertain):
+    labels, predicted, confidence = np.array(rows, int).reshape(-1, 3).T
+    limits = {"MAX_MISTAKES": most, "MAX_CONFUSIONS": 2, "MISTAKES_PER_CONFUSION": 2, "MAX_UNCERTAIN": uncertain}
+    with mock.patch.multiple(evaluation, **limits):
+        found = evaluation.pictured_images(labels, predicted, confidence)
+    assert len(found) == len(set(found))
+    wrong = sorted(np.flatnonzero(labels != predicted), key=lambda index: -confidence[index])
+    assert found[: len(wrong[:most])] == wrong[:most]
+    right = [index for index in found if labels[index] == predicted[index]]
+    assert sorted(confidence[right]) == sorted(confidence[labels == predicted])[:uncertain]
+    counts = Counter((labels[index], predicted[index]) for index in wrong)
+    frequent = sorted(counts, key=lambda pair: (-counts[pair], pair))[:2]
+    for pair in frequent:
+        members = [index for index in wrong if (labels[index], predicted[index]) == pair]
+        assert set(members[:2]) <= set(found)
+    assert len(found) <= most + 4 + uncertain
+
+
+def test_a_network_without_mistakes_has_only_its_least_confident_images(small_records, tmp_path, monkeypatch):
     test = stream(small_records)
     labels = np.concatenate([labels for _, labels in test.evaluation()])
     perfect = Predictions(labels, np.eye(10, dtype=np.float32)[labels])
     facts, tiles = evaluated_of(perfect, test, read_manifest(small_records), tmp_path)
-    assert (facts["accuracy"], facts["mistakes"], len(tiles)) == (1.0, [], 0)
-    assert not (tmp_path / MISTAKES_NAME).exists()
+    assert (facts["accuracy"], len(tiles)) == (1.0, 0)
+    assert [one["label"] == one["predicted"] for one in facts["test_images"]] == [True] * evaluation.MAX_UNCERTAIN
+    monkeypatch.setattr(evaluation, "MAX_UNCERTAIN", 0)
+    (tmp_path / TEST_IMAGES_NAME).unlink()
+    facts, _ = evaluated_of(perfect, test, read_manifest(small_records), tmp_path)
+    assert facts["test_images"] == []
+    assert not (tmp_path / TEST_IMAGES_NAME).exists()
+
+
+CONFLICTS = """image,split,place,label,name
+0,train,5,cat,train/cat.png
+0,test,3,dog,test/dog.png
+0,test,4,cat,test/cat.png
+1,train,1,ship,train/ship.png
+1,test,7,ship,test/ship.png
+2,train,2,cat,a.png
+2,train,9,dog,b.png
+"""
+
+
+def test_test_images_with_identical_images_of_other_labels_are_named(tmp_path):
+    (tmp_path / "duplicates.csv").write_text(CONFLICTS)
+    assert evaluation.read_conflicts(tmp_path, ["cat", "dog", "ship"]) == [
+        {"index": 3, "label": 0, "name": "train/cat.png"},
+        {"index": 4, "label": 1, "name": "test/dog.png"},
+    ]
+
+
+def test_label_conflicts_are_read_if_the_records_have_any(small_records, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "read_conflicts", lambda *arguments: ["conflict"])
+    test, manifest = stream(small_records), read_manifest(small_records)
+    guesses = Predictions(np.zeros(101, int), np.eye(10, dtype=np.float32)[np.zeros(101, int)])
+    for number, conflicts in ((0, []), (1, ["conflict"])):
+        doubtful = {**manifest, "findings": {"two_labels": number}}
+        assert evaluated_of(guesses, test, doubtful, tmp_path)[0]["label_conflicts"] == conflicts
 
 
 @pytest.mark.parametrize("is_right", [True, False])
@@ -224,7 +279,7 @@ def test_a_split_without_the_first_labels_leaves_no_sheet_of_examples(small_reco
     guesses = Predictions(labels, np.eye(10, dtype=np.float32)[labels if is_right else 9 - labels])
     facts, tiles = evaluated_of(guesses, test, read_manifest(small_records), tmp_path)
     assert facts["examples"] == []
-    assert (len(tiles) == 0) == is_right == (not (tmp_path / MISTAKES_NAME).exists())
+    assert (len(tiles) == 0) == is_right
     assert not (tmp_path / EXAMPLES_NAME).exists()
 
 
@@ -248,7 +303,7 @@ def test_a_network_that_diverged_is_sure_of_nothing(network, small_records, tmp_
     model.compile(loss="sparse_categorical_crossentropy")
     facts, _ = looked_at(model, stream(small_records), small_records, tmp_path)
     assert json.loads((tmp_path / EVALUATION_NAME).read_text(), parse_constant=pytest.fail) == facts
-    assert facts["mistakes"][0]["confidence"] == 0
+    assert facts["test_images"][0]["confidence"] == 0
 
 
 def test_large_images_are_scaled_down_to_a_tile():
@@ -268,7 +323,7 @@ def test_the_predictions_of_all_test_images_are_read_back_in_stored_order(evalua
     assert (read.probability >= read.second_probability).all()
     is_right = read.labels == read.predicted
     np.testing.assert_array_equal(read.probability[is_right], read.label_probability[is_right])
-    most_confident = facts["mistakes"][0]
+    most_confident = facts["test_images"][0]
     assert read.probability[most_confident["index"]] == pytest.approx(most_confident["confidence"], abs=1e-6)
     # The keys are those in the records.
     assert read.keys == stored_keys(small_records)

@@ -34,11 +34,11 @@ from axe_core_python.selenium import Axe  # noqa: E402
 
 
 def setup_module() -> None:
-    global By, Keys, WebDriverWait, webdriver
+    global By, Keys, Select, WebDriverWait, webdriver
     from selenium import webdriver
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
+    from selenium.webdriver.support.ui import Select, WebDriverWait
 
 
 SCREENSHOTS = PROJECT / "build" / "screenshots"
@@ -470,12 +470,36 @@ def test_a_link_to_a_folded_run_opens_it(cleared, page):
     WebDriverWait(cleared, 10).until(lambda _: entry.get_attribute("open"))
 
 
+def test_the_test_images_are_filtered_by_actual_and_predicted_label(opened):
+    box, *_ = opened.find_elements(By.CSS_SELECTOR, ".pictures")
+    actual, predicted = (Select(choice) for choice in box.find_elements(By.TAG_NAME, "select"))
+    assert [option.text for option in actual.options] == ["any", HOSTILE[:23] + "…", "dog", "ship"]
+
+    def captions():
+        return [image.text.partition("\n")[0] for image in box.find_elements(By.TAG_NAME, "li") if image.is_displayed()]
+
+    # The mistakes, the correct image, and a mistake with its confusion.
+    assert len(captions()) == 4
+    actual.select_by_visible_text("ship")
+    assert captions() == [f"predicted {HOSTILE[:23]}… (90.0%), actual ship"] * 2
+    assert box.find_element(By.TAG_NAME, "output").text == "2 of 4 images"
+    groups = [group.text.partition(":")[0] for group in box.find_elements(By.TAG_NAME, "h4") if group.is_displayed()]
+    assert groups == [f"ship predicted as {HOSTILE[:23]}…"]
+    predicted.select_by_visible_text("dog")
+    assert captions() == []
+    actual.select_by_visible_text("any")
+    assert captions() == ["predicted and actual dog (34.0%)"]
+    predicted.select_by_visible_text("any")
+    assert len(captions()) == 4
+
+
 def test_the_page_is_readable_without_its_script(opened, page):
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         opened.get(page.as_uri())
         assert opened.find_element(By.CSS_SELECTOR, ".legend").is_displayed()
         assert not opened.find_elements(By.CSS_SELECTOR, "th button, .toolbar")
+        assert opened.find_element(By.CSS_SELECTOR, ".pictures li:last-child").is_displayed()
         assert len(visible_titles(opened)) <= 10
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -1,6 +1,8 @@
 """What the report shows of a run's evaluation and lineage, and what of it is refused by file and field."""
 
 import base64
+import csv
+import html
 import io
 import json
 import re
@@ -8,7 +10,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import EPOCH, RUN, render, write_evaluation
+from report_runs import EPOCH, RUN, render, write_evaluation, write_predictions
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import DamagedArtifactError
@@ -42,18 +44,95 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
         for heading, text in {"test images": "30", **dict.fromkeys(("precision", "recall", "F1"), "80.0%")}.items()
     )
     assert cells in page
-    assert re.search(r"Calibration: expected error \d+\.\d%", page)
-    assert 'alt="Test image 7: cat, predicted as ship"' in page
-    assert "<span>ship</span> 97.0%<small>label cat, test image 7</small>" in page
+    assert re.search(r"<summary>Calibration: expected error \d+\.\d%</summary>", page)
+    assert "Mistakes: 18 of 90 test images, the 2 most confident first" in page
+    assert 'alt="test image 7: predicted ship (97.0%), actual cat"' in page
+    assert "<span>predicted and actual dog (34.0%)</span>" in page
     assert page.count('alt="Example of ') == 3
-    assert "| cat | 30 | 80.0% | 80.0% | 80.0% |" in files["report.md"]
-    assert "- Test image 7: cat, predicted as ship (97.0%)" in files["report.md"]
+    assert "- test image 7: predicted ship (97.0%), actual cat\n- test image 3:" in files["report.md"]
+    assert "- cat predicted as dog: 6 test images" in files["report.md"]
+    # The page shows images below this heading, and Markdown none.
+    assert "Correct with the least confidence</h3>" in page
+    assert "Correct with the least confidence" not in files["report.md"]
+
+
+def test_pictures_have_the_names_of_their_files_and_the_probabilities_of_both_labels(evaluated, tmp_path):
+    name = HOSTILE + "x" * 100 + "/{}.jpg"
+    files = render([write_predictions(evaluated, {3, 7}, name=name)], tmp_path / "out")
+    assert "predicted ship (97.0%), actual cat (10.0%)" in files["report.html"]
+    assert "predicted and actual dog (34.0%), second ship (10.0%)" in files["report.html"]
+    whole = html.escape(name.format(7), quote=False)
+    assert f'<small title="{whole}"><bdi>{whole}</bdi></small>' in files["report.html"]
+    assert f"{'x' * 100}/7.jpg: predicted ship (97.0%), actual cat (10.0%)" in files["report.md"]
+    assert "<img src=x" not in files["report.html"]
+
+
+def test_the_largest_confusions_come_first_with_their_own_images(make_run, tmp_path):
+    entries = [(7, 0, 2), (3, 2, 0), (4, 2, 0), (5, 0, 2), (6, 0, 2), (8, 0, 2), (9, 0, 2)]
+    images = [{"index": index, "label": true, "predicted": given, "confidence": 0.9} for index, true, given in entries]
+    matrix = [[24, 1, 5], [0, 30, 0], [2, 0, 28]]
+    folder = write_evaluation(make_run(), test_images=images, confusion_matrix=matrix)
+    page = render([folder], tmp_path / "out")["report.html"]
+    groups = page.partition("Largest confusions</h3>")[2].partition("<h3>")[0].split("<h4>")[1:]
+    titles = ["cat predicted as ship: 5 test images", "ship predicted as cat: 2 test images"]
+    assert [group.partition("</h4>")[0] for group in groups] == [*titles, "cat predicted as dog: 1 test image"]
+    shown = [re.findall(r'alt="test image (\d)', group) for group in groups]
+    assert shown == [["7", "5", "6", "8"], ["3", "4"], []]
+
+
+def test_a_run_of_an_earlier_version_shows_its_mistakes(evaluated, tmp_path):
+    facts = json.loads((evaluated / "evaluation.json").read_text())
+    facts["mistakes"] = facts.pop("test_images")[:2]
+    (evaluated / "evaluation.json").write_text(json.dumps(facts))
+    (evaluated / "test_images.png").rename(evaluated / "mistakes.png")
+    page = render([evaluated], tmp_path / "out")["report.html"]
+    pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="test image', page)
+    assert_tiles(dict.fromkeys(pictures), evaluated / "mistakes.png")
+    assert "predicted ship (97.0%), actual cat</span>" in page
+    assert "Suspected label errors" not in page
+    assert not (tmp_path / "out" / "label_errors.csv").exists()
+
+
+def test_suspected_label_errors_are_listed_by_file_with_certain_conflicts_first(evaluated, tmp_path):
+    conflict = {"index": 4, "label": 0, "name": "train/copy.jpg"}
+    write_evaluation(evaluated, label_conflicts=[conflict])
+    write_predictions(evaluated, {0, 7}, name="photos/{}, the best.jpg")
+    files = render([evaluated], tmp_path / "out")
+    with (tmp_path / "out" / "label_errors.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = [f"photos/{n}, the best.jpg" for n in (4, 0, 7)]
+    assert [row.pop("key") for row in rows] == names
+    sure = {"label": "dog", "label_probability": "0.8", "predicted": "dog", "probability": "0.8"}
+    assert rows[0] == sure | {"copy": "train/copy.jpg", "copy_label": "cat"}
+    wrong = {"label": "cat", "label_probability": "0.1", "predicted": "dog", "probability": "0.8"}
+    assert rows[1] == wrong | {"copy": "", "copy_label": ""}
+    page = files["report.html"]
+    assert f'<th scope="row">{names[0]}<small>An identical image has the label cat: train/copy.jpg</small></th>' in page
+    assert f'<th scope="row">{names[1]}</th><td data-label="actual">cat (10.0%)</td>' in page
+    assert '<td data-label="predicted">dog (80.0%)</td>' in page
+    assert '<a href="label_errors.csv">' in page
+    assert "Suspected label errors: 3 of 90 test images" in files["report.md"]
+    assert "[label_errors.csv](label_errors.csv)" in files["report.md"]
+
+
+def test_only_the_best_run_has_label_errors_and_images_of_correct_predictions(make_run, tmp_path):
+    names = [f"{n:064x}" for n in range(2)]
+    folders = [
+        write_predictions(write_evaluation(make_run(f"run{n}", fingerprint=name, test_accuracy=0.5 + n / 10)), {n})
+        for n, name in enumerate(names)
+    ]
+    page = render(folders, tmp_path / "out", current=names)["report.html"]
+    assert page.count("Mistakes: 18 of 90") == 2
+    assert page.count("<h3>Suspected label errors") == page.count("<h3>Correct with the least confidence") == 1
+    assert (tmp_path / "out" / "label_errors.csv").read_text().splitlines()[1].startswith("photos/1.jpg,dog,")
 
 
 def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
     page = render([evaluated], tmp_path / "out")["report.html"]
-    pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="Test image', page)
-    assert_tiles(pictures, evaluated / "mistakes.png")
+    pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="test image', page)
+    # A mistake is also shown with its confusion.
+    assert len(pictures) == 4
+    assert_tiles(dict.fromkeys(pictures), evaluated / "test_images.png")
 
 
 def assert_tiles(pictures, sheet):
@@ -76,7 +155,7 @@ def test_many_labels_are_listed_by_what_is_taken_for_what(make_run, tmp_path):
     labels = [f"label {n}" for n in range(120)]
     page = render([write_evaluation(make_run(), labels=labels)], tmp_path / "out", drawn=True)["report.html"]
     assert "Confusion matrix" not in page
-    assert "Most frequent confusions" in page
+    assert page.count("predicted as label") == 6
     assert "20 more labels in report.json" in page
     assert len(page.encode()) < 200_000
 
@@ -85,8 +164,8 @@ def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
     names = [f"{n:064x}" for n in range(5)]
     folders = [write_evaluation(make_run(f"run{n}", fingerprint=name)) for n, name in enumerate(names)]
     page = render(folders, tmp_path / "out", current=names)["report.html"]
-    assert page.count('alt="Test image 7') == 3
-    assert page.count("test image 7<") == 5
+    assert page.count('alt="test image 7') == 3
+    assert page.count("<bdi>test image 7<") == 5
 
 
 @pytest.mark.parametrize(
@@ -120,7 +199,10 @@ def changed(facts, **more):
         ("confusion_matrix", [[1, -2, 3]] * 3, '"confusion_matrix", entry 1, entry 2: expected greater'),
         ("classes", [3], "entry 1: expected a JSON object"),
         ("calibration", [{}], '"calibration", entry 1 lacks "low"'),
-        ("mistakes", [{"index": 1, "label": 9, "predicted": 0, "confidence": 1.0}], "expected labels below 3"),
+        ("test_images", [{"index": 1, "label": 9, "predicted": 0, "confidence": 1.0}], "expected labels below 3"),
+        ("test_images", [{"index": 90, "label": 0, "predicted": 0, "confidence": 1.0}], "expected indices below 90"),
+        ("label_conflicts", [{"index": 1, "label": 3, "name": "a"}], "expected labels below 3, found 3"),
+        ("label_conflicts", [{"index": 90, "label": 1, "name": "a"}], "expected indices below 90, found 90"),
         ("label_counts", {"train": {"cat": "many"}}, '"label_counts", "train", "cat": expected a valid integer'),
         ("accuracy", "high", '"accuracy": expected a valid number'),
         ("tiles", {}, '"tiles" lacks "per_row"'),
@@ -148,14 +230,13 @@ def test_a_damaged_sheet_costs_the_pictures_and_not_the_report(make_run, tmp_pat
     shape = {"per_row": 8, "height": 8, "width": 8} | tiles
     folder = write_evaluation(make_run(), tiles=shape)
     if content is None:
-        (folder / "mistakes.png").unlink()
+        (folder / "test_images.png").unlink()
     elif content != "as it was":
-        (folder / "mistakes.png").write_bytes(content)
+        (folder / "test_images.png").write_bytes(content)
     page = render([folder], tmp_path / "out")["report.html"]
     assert "<img" not in page
-    assert "predicted as" not in page
-    assert "label cat, test image 7" in page
-    assert "mistakes.png" in caplog.text
+    assert "predicted ship (97.0%), actual cat</span><small" in page
+    assert "test_images.png" in caplog.text
 
 
 def publish(folder, stage, *, upstream=None, **details):

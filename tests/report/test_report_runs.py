@@ -175,7 +175,7 @@ def test_markdown_of_one_run_with_ten_labels_is_short_and_well_formed(make_run, 
     labels = [f"label {n}" for n in range(10)]
     mistakes = [{"index": index, "label": 0, "predicted": 1, "confidence": 0.9} for index in range(8)]
     run = make_run(curves=curves, origin=ORIGIN, **chosen, **measured)
-    write_evaluation(run, labels, mistakes=mistakes, data_warnings=[["Unequal labels", "Few of <b>."]])
+    write_evaluation(run, labels, test_images=mistakes, data_warnings=[["Unequal labels", "Few of <b>."]])
     text = render([run], tmp_path / "out")["report.md"]
     assert len(text.splitlines()) <= 120
     parts = text.rstrip("\n").split("\n\n")

@@ -66,7 +66,7 @@ def test_the_page_loads_nothing(make_run, tmp_path):
     outline = Outline(page)
     loading = {"src", "srcset", "href", "xlink:href", "data", "action", "poster"}
     targets = [value for _, name, value in outline.attributes if name in loading]
-    assert sum(target.startswith("data:image/png;base64,") for target in targets) == 5
+    assert sum(target.startswith("data:image/png;base64,") for target in targets) == 7
     # The browser follows a link only if the reader does.
     assert all(target.startswith(("#", "../runs/", "data:image/png;base64,")) for target in targets)
     assert not {"script", "link", "iframe", "object", "image"} & set(outline.tags)

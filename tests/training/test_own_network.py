@@ -76,7 +76,7 @@ def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(run_o
     assert (probabilities.argmax(axis=1) == LABELS).mean() == pytest.approx(record["test_accuracy"], abs=0.02)
     facts = json.loads((folder / EVALUATION_NAME).read_text())
     assert facts["accuracy"] == pytest.approx(record["test_accuracy"], abs=1e-6)
-    assert all(0 <= one["confidence"] <= 1 for one in facts["mistakes"])
+    assert all(0 <= one["confidence"] <= 1 for one in facts["test_images"])
     saved, loaded = load_file(folder / WEIGHTS_NAME), named_variables(trained.model)
     assert len(saved) == len(trained.model.weights)
     # Under the names that they have in the model.

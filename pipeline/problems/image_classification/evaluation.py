@@ -1,12 +1,14 @@
 """Evaluation of an image classifier on the test split.
 
-Metrics are written to evaluation.json. Confident mistakes, some examples per label and augmented examples are written
-to PNG files of equal tiles. The report therefore needs no records.
+Metrics are written to evaluation.json. Mistakes and other test images, some examples per label and augmented examples
+are written to PNG files of equal tiles. The report therefore needs no records.
 """
 
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import keras
@@ -18,17 +20,19 @@ from pipeline.problems.image_classification.test_time_augmentation import NONE, 
 from pipeline.problems.problem import (
     AUGMENTED_NAME,
     EXAMPLES_NAME,
-    MISTAKES_NAME,
     PREDICTIONS_NAME,
+    TEST_IMAGES_NAME,
     EvaluatedRun,
     EvaluationSummary,
     Stream,
     examples_at,
 )
-from pipeline.records.features import TEST_NAMES
+from pipeline.records.features import DUPLICATES_NAME, TEST_NAMES
 
 CALIBRATION_BINS = 15
 MAX_MISTAKES = 24
+MAX_CONFUSIONS, MISTAKES_PER_CONFUSION = 6, 4
+MAX_UNCERTAIN = 12
 EXAMPLES_PER_LABEL = 3
 MAX_EXAMPLE_LABELS = 10
 MAX_AUGMENTED = 4
@@ -87,35 +91,75 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     probabilities = np.nan_to_num(as_probabilities(predictions.outputs, predictions.kind), nan=0.0)
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
     labels, names = predictions.labels, list(manifest["label_names"])
-    wrong = np.flatnonzero(labels != predicted)
-    mistakes = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES].tolist()
+    pictured = pictured_images(labels, predicted, confidence)
     label_indices = [np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)]
     examples = np.concatenate(label_indices).tolist()
 
-    keys = read_names(Path(test.split.files[0]).parent)
+    records = Path(test.split.files[0]).parent
+    keys = read_names(records)
     write_predictions(folder / PREDICTIONS_NAME, keys, names, labels, probabilities)
 
     def entry(index: int) -> dict:
         return {"index": index, "label": int(labels[index]), "predicted": int(predicted[index])}
 
-    images = [image for image, _ in examples_at(test, [*mistakes, *examples])]
+    images = [image for image, _ in examples_at(test, [*pictured, *examples])]
     # The test split may have no example of the first labels.
     tiles = as_tiles(np.array(images, np.uint8).reshape(-1, *test.split.content_shape))
+    findings = manifest.get("findings", {})
     facts = {
         "label_names": names,
         "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
         **judge(labels, predicted, confidence, num_labels=len(names)),
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
-        "without_duplicates": _without(manifest.get("findings", {}).get("test_in_train", ()), labels == predicted),
-        "mistakes": [entry(index) | {"confidence": round(float(confidence[index]), 6)} for index in mistakes],
+        "without_duplicates": _without(findings.get("test_in_train", ()), labels == predicted),
+        "label_conflicts": read_conflicts(records, names) if findings.get("two_labels") else [],
+        "test_images": [entry(index) | {"confidence": round(float(confidence[index]), 6)} for index in pictured],
         "examples": [entry(index) for index in examples],
         "augmented": picture_augmented(run.train, folder),
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
-    _write_sheet(folder / EXAMPLES_NAME, tiles[len(mistakes) :])
-    _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
+    _write_sheet(folder / EXAMPLES_NAME, tiles[len(pictured) :])
+    _write_sheet(folder / TEST_IMAGES_NAME, tiles[: len(pictured)])
     run.write(facts)
-    return EvaluationSummary(facts, {}, {"mistakes": tiles[: len(mistakes)]} if mistakes else {})
+    num_mistakes = min(MAX_MISTAKES, np.count_nonzero(labels != predicted))
+    return EvaluationSummary(facts, {}, {"mistakes": tiles[:num_mistakes]} if num_mistakes else {})
+
+
+def pictured_images(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> list[int]:
+    """Return the indices of the test images that the report shows, each once. All arguments are (examples,).
+
+    These are the most confident mistakes, the most confident mistakes of each of the most frequent confusions, and the
+    correct predictions with the least confidence.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    is_wrong = labels[order] != predicted[order]
+    mistakes, correct = order[is_wrong], order[~is_wrong]
+    pairs = np.stack([labels[mistakes], predicted[mistakes]], axis=1)
+    confusions, counts = np.unique(pairs, axis=0, return_counts=True)
+    confused = [
+        mistakes[(pairs == pair).all(axis=1)][:MISTAKES_PER_CONFUSION]
+        for pair in confusions[np.argsort(-counts, kind="stable")][:MAX_CONFUSIONS]
+    ]
+    chosen = [mistakes[:MAX_MISTAKES], *confused, correct[::-1][:MAX_UNCERTAIN]]
+    return list(dict.fromkeys(np.concatenate(chosen).tolist()))
+
+
+def read_conflicts(records: Path, names: Sequence[str]) -> list[dict]:
+    """Return the test examples with an identical image of another label.
+
+    Each has its ``index`` in stored order, and the ``label`` and the ``name`` of the first such image.
+    """
+    conflicts = []
+    with (records / DUPLICATES_NAME).open(newline="", encoding="utf-8") as file:
+        for _, rows in groupby(csv.DictReader(file), itemgetter("image")):
+            first, *others = rows
+            other = next((row for row in others if row["label"] != first["label"]), None)
+            for row in (first, *others) if other else ():
+                copy = other if row["label"] == first["label"] else first
+                if row["split"] == "test":
+                    conflict = {"index": int(row["place"]), "label": names.index(copy["label"]), "name": copy["name"]}
+                    conflicts.append(conflict)
+    return conflicts
 
 
 def read_names(records: Path) -> list[str]:

@@ -6,6 +6,7 @@ RESULTS = Results(
     ranking=Ranking("test_accuracy", greater_is_better=True, predictions_per_draw=1),
     has_accuracy_goals=True,
     hub_task="image-classification",
+    evaluation_title="Errors",
     evaluation_schema="pipeline.report.sections.images:ImageEvaluation",
     predictions="pipeline.report.sections.images:read_predictions",
     pictures="pipeline.report.sections.images:read_pictures",

@@ -163,13 +163,9 @@ def _values(report: Report, row: Row, field: str) -> list[float]:
     return [getattr(run, field) for run in runs.values()]
 
 
-def _predictions(report: Report, row: Row) -> Any:
-    return next((found for index, found in report.predictions.items() if report.runs[index] is row.run), None)
-
-
 def _correct(report: Report, *rows: Row) -> list[np.ndarray] | None:
     """Return the correct predictions of the same test examples, bool (examples,) per row, or None."""
-    predictions = [_predictions(report, row) for row in rows]
+    predictions = [report.predictions_of(row.run) for row in rows]
     if None in predictions or len({_test_key(row, each) for row, each in zip(rows, predictions, strict=True)}) > 1:
         return None
     return [each.predicted == each.labels for each in predictions]
@@ -181,7 +177,7 @@ def _test_key(row: Row, predictions: Any) -> tuple[Any, ...]:
 
 def _examples(report: Report, rows: Sequence[Row], masks: Sequence[np.ndarray], winner: int) -> list[Block]:
     """Return the examples that only one of two rows gets right, with the wrong prediction of the other."""
-    right, wrong = _predictions(report, rows[winner]), _predictions(report, rows[1 - winner])
+    right, wrong = (report.predictions_of(rows[index].run) for index in (winner, 1 - winner))
     names, indices = _label_names(rows[0]), np.flatnonzero(masks[winner] & ~masks[1 - winner])
     letters = "AB"[winner], "AB"[1 - winner]
     lines = [
@@ -225,7 +221,7 @@ def _tests(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the examples of each test split that only some rows get right, with the rows' correct ones as bits."""
     groups: dict[tuple, list[tuple[Row, Any]]] = {}
     for row in rows:
-        if (predictions := _predictions(report, row)) is not None:
+        if (predictions := report.predictions_of(row.run)) is not None:
             groups.setdefault(_test_key(row, predictions), []).append((row, predictions))
     tests = []
     for (names, keys, _), members in groups.items():

@@ -1,8 +1,9 @@
-"""Evaluation of an image classifier, with mistakes, confusions, labels and calibration."""
+"""Evaluation of an image classifier, with mistakes, confusions, suspected label errors and calibration."""
 
 import base64
+import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -16,21 +17,30 @@ import pyarrow.csv
 from PIL import Image
 from pydantic import Field, model_validator
 
-from pipeline.errors import DamagedArtifactError
-from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME, PREDICTIONS_NAME
+from pipeline.errors import DamagedArtifactError, plural
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, PREDICTIONS_NAME, TEST_IMAGES_NAME
 from pipeline.report import drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Table, Text, numbers, titled, words
+from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Links, Picture, Table, Text, numbers, titled, words
+from pipeline.report.data.label_errors import suspected_label_errors
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import MISSING, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
-from pipeline.runs.validation import Count, Number, Untrusted, message
+from pipeline.runs.validation import Count, Number, Untrusted, message, renamed
+
+#: File beside the report with the suspected label errors of the best run.
+LABEL_ERRORS_NAME = "label_errors.csv"
 
 # A larger matrix is unreadable, so its most frequent confusions are listed instead.
 _MAX_MATRIX = 25
-_MAX_CONFUSIONS = 10
+_MAX_CONFUSIONS, _MAX_PER_CONFUSION = 6, 4
 _MAX_CLASSES = 100
 _MAX_ON_CARD = 5
 _MAX_CALIBRATIONS = 8
+_MAX_MISTAKES, _MAX_SUSPECTS = 24, 20
+# The sheet of an earlier version.
+_MISTAKES_NAME = "mistakes.png"
+# Letters of a file's name.
+_MAX_NAME = 300
 # Limits above the size of any supported dataset or page.
 _MAX_LABELS, _MAX_TILES, _MAX_TILE_SIDE = 10_000, 1_000, 512
 
@@ -54,8 +64,8 @@ class Bin(Untrusted):
     accuracy: Number
 
 
-class Mistake(Untrusted):
-    """A wrong prediction."""
+class TestImage(Untrusted):
+    """A pictured test image with its prediction."""
 
     index: Count
     label: Count
@@ -69,6 +79,14 @@ class Example(Untrusted):
     index: Count
     label: Count
     predicted: Count | None = None
+
+
+class LabelConflict(Untrusted):
+    """A test image with an identical image that has another label."""
+
+    index: Count
+    label: Count
+    name: str
 
 
 class Augmented(Untrusted):
@@ -107,7 +125,8 @@ class ImageEvaluation(Untrusted):
     expected_calibration_error: Number
     data_warnings: list[tuple[str, str]] = []
     without_duplicates: WithoutDuplicates | None = None
-    mistakes: list[Mistake]
+    label_conflicts: list[LabelConflict] = []
+    test_images: list[TestImage] = renamed("test_images", "mistakes")
     examples: list[Example]
     augmented: list[Augmented] = []
     tiles: Tiles
@@ -117,11 +136,15 @@ class ImageEvaluation(Untrusted):
         count = len(self.label_names)
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
-        predicted = (item.predicted or 0 for item in (*self.mistakes, *self.examples))
-        labels = (item.label for item in (*self.mistakes, *self.examples, *self.augmented))
+        tested = (*self.label_conflicts, *self.test_images, *self.examples)
+        predicted = (item.predicted or 0 for item in (*self.test_images, *self.examples))
+        labels = (item.label for item in (*tested, *self.augmented))
         if (greatest := max((*labels, *predicted), default=0)) >= count:
-            names = '"mistakes", "examples" and "augmented"'
+            names = '"label_conflicts", "test_images", "examples" and "augmented"'
             raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
+        if (greatest := max((item.index for item in tested), default=0)) >= self.num_examples > 0:
+            names = '"label_conflicts", "test_images" and "examples"'
+            raise ValueError(f"{names}: expected indices below {self.num_examples}, found {greatest}")
         return self
 
 
@@ -177,16 +200,26 @@ def label_names(facts: ImageEvaluation) -> list[str]:
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
-    """Return the blocks of a run's evaluation."""
+    """Return the blocks of a run's evaluation. Those of the best run have the suspected label errors."""
     facts: ImageEvaluation = run.evaluation
-    pictures = report.pictures_of(run)
+    predictions = report.predictions_of(run)
+    pictures = _test_images(facts, report.pictures_of(run).get("test_images", ()), predictions)
+    mistakes = [picture for picture in pictures if picture.is_mistake][:_MAX_MISTAKES]
+    is_best = run is report.ordered()[0]
+    # More images of each run would make the page too large.
+    images = [replace(picture, png=picture.png if is_best else "") for picture in pictures]
+    uncertain = [picture for picture in images if picture.png and not picture.is_mistake]
     wrong = sum(sum(row) - row[true] for true, row in enumerate(facts.confusion_matrix))
-    count_note = f", {number(len(facts.mistakes))} of them shown" if wrong > len(facts.mistakes) else ""
-    mistakes = f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{count_note}"
+    shown = f", the {number(len(mistakes))} most confident first" if mistakes else ""
+    correct = titled("Correct with the least confidence", Gallery(uncertain))
+    if matrix := _matrix(facts, name):
+        correct = [Box("pair", [Box("part", titled("Confusion matrix", matrix)), Box("part", correct)])]
+    confusions = titled("Largest confusions", Box("groups", _confusions(facts, images)))
     columns = [*words("label"), *numbers("test images", "precision", "recall", "F1")]
     classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
     more = Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))
-    calibration = Chart(
+    calibration = f"Calibration: expected error {percent(facts.expected_calibration_error)}"
+    chart = Chart(
         f"Calibration of {run_name(run)} over {number(facts.num_examples)} images",
         partial(drawings.plot_calibration, facts.calibration),
         [
@@ -195,57 +228,116 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
             if interval.accuracy is not None
         ],
     )
-    tested, augmented = _galleries(facts, pictures)
+    # Drawings of many runs would dominate the page.
+    is_drawn = run in report.requested()[:_MAX_CALIBRATIONS]
     return [
-        *(titled(f"{mistakes}, the most confident first", tested) if facts.mistakes else []),
-        Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
-        Text(f"Calibration: expected error {percent(facts.expected_calibration_error)}", "heading"),
-        # Drawings of many runs would dominate the page.
-        *([calibration] if run in report.requested()[:_MAX_CALIBRATIONS] else []),
-        *titled(f"Augmented: {plain(run.augment, 120)}", augmented),
+        Text(f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{shown}", "heading"),
+        Box("pictures", [Gallery(mistakes), *correct, *confusions]),
+        *(_label_errors(facts, predictions) if predictions and is_best else ()),
+        Box("fold", [classes, more], "By label"),
+        Box("fold", [chart], calibration) if is_drawn else Text(calibration),
+        *titled(
+            f"Augmented: {plain(run.augment, 120)}", _augmented(facts, report.pictures_of(run).get("augmented", ()))
+        ),
     ]
 
 
-def _galleries(facts: ImageEvaluation, pictures: Mapping[str, Sequence[str]]) -> tuple[Gallery, Gallery]:
-    """Return the mistakes with the first correct test image per label, and the augmented training images."""
-    names, mistakes, correct, augmented = label_names(facts), [], {}, []
-    # Mistakes without a picture are listed too.
-    for item, png in zip_longest(facts.mistakes, pictures.get("mistakes", ())):
-        index, label, predicted = number(item.index), names[item.label], names[item.predicted]
-        alt, note = f"Test image {index}: {label}, predicted as {predicted}", f"label {label}, test image {index}"
-        mistakes.append(Picture(png or "", alt, predicted, percent(item.confidence), note, is_mistake=True))
-    for item, png in zip(facts.examples, pictures.get("examples", ()), strict=False):
-        index, label = number(item.index), names[item.label]
-        picture = Picture(
-            png, f"Test image {index}: {label}, correctly predicted", label, "", f"correct, test image {index}"
+def _test_images(facts: ImageEvaluation, pngs: Sequence[str], predictions: Predictions | None) -> list[Picture]:
+    """Return the pictured test images. Those without a PNG are listed too."""
+    names, pictures = label_names(facts), []
+    for item, png in zip_longest(facts.test_images, pngs):
+        index, actual, predicted = item.index, names[item.label], names[item.predicted]
+        is_mistake, share = item.label != item.predicted, percent(item.confidence)
+        name = plain(predictions.keys[index], _MAX_NAME) if predictions else f"test image {number(index)}"
+        title = (
+            f"predicted {predicted} ({share}), actual {actual}"
+            if is_mistake
+            else f"predicted and actual {actual} ({share})"
         )
-        if item.predicted == item.label:
-            correct.setdefault(item.label, picture)
-    for item, png in zip(facts.augmented, pictures.get("augmented", ()), strict=False):
+        if predictions and is_mistake:
+            title += f" ({percent(predictions.label_probability[index])})"
+        elif predictions:
+            title += f", second {names[predictions.second[index]]} ({percent(predictions.second_probability[index])})"
+        pictures.append(Picture(png or "", f"{name}: {title}", title, name, (actual, predicted), is_mistake))
+    return pictures
+
+
+def _augmented(facts: ImageEvaluation, pngs: Sequence[str]) -> Gallery:
+    names, pictures = label_names(facts), []
+    for item, png in zip(facts.augmented, pngs, strict=False):
         epoch = f"in epoch {number(item.epoch)}" if item.epoch else "as stored"
-        alt = f"Training image {number(item.index)}, {names[item.label]}, {epoch}"
-        augmented.append(Picture(png, alt, note=epoch))
-    return Gallery([*mistakes, *correct.values()]), Gallery(augmented)
+        alternative = f"Training image {number(item.index)}, {names[item.label]}, {epoch}"
+        pictures.append(Picture(png, alternative, note=epoch))
+    return Gallery(pictures)
 
 
-def _confusions(facts: ImageEvaluation, name: str) -> list[Block]:
-    names, matrix = label_names(facts), facts.confusion_matrix
+def _confusions(facts: ImageEvaluation, pictures: Sequence[Picture]) -> list[Gallery]:
+    """Return the most frequent confusions with their images."""
+    names, galleries = label_names(facts), []
+    pairs = [(item.label, item.predicted) for item in facts.test_images]
+    for true, predicted, count in worst_confusions(facts, _MAX_CONFUSIONS):
+        images = [one for one, pair in zip(pictures, pairs, strict=True) if one.png and pair == (true, predicted)]
+        title = f"{names[true]} predicted as {names[predicted]}: {plural(count, 'test image')}"
+        galleries.append(Gallery(images[:_MAX_PER_CONFUSION], title))
+    return galleries
+
+
+def _label_errors(facts: ImageEvaluation, predictions: Predictions) -> list[Block]:
+    """Return the suspected label errors, with a file of all of them."""
+    labels, fields = facts.label_names, ("labels", "predicted", "probability", "label_probability")
+    copies = {conflict.index: (conflict.name, labels[conflict.label]) for conflict in facts.label_conflicts}
+    suspects = suspected_label_errors(*(getattr(predictions, field) for field in fields), copies).tolist()
+    header = ("key", "label", "label_probability", "predicted", "probability", "copy", "copy_label")
+    rows = [
+        (
+            predictions.keys[index],
+            labels[predictions.labels[index]],
+            predictions.label_probability[index],
+            labels[predictions.predicted[index]],
+            predictions.probability[index],
+            *copies.get(index, ("", "")),
+        )
+        for index in suspects
+    ]
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows([header, *rows])
+    lines = [
+        (
+            Cell(
+                plain(key, _MAX_NAME),
+                [f"An identical image has the label {plain(copy_label, 24)}: {plain(copy, _MAX_NAME)}"] if copy else (),
+            ),
+            f"{plain(label, 24)} ({percent(label_share)})",
+            f"{plain(predicted, 24)} ({percent(share)})",
+        )
+        for key, label, label_share, predicted, share, copy, copy_label in rows[:_MAX_SUSPECTS]
+    ]
+    columns = words("test image", "actual", "predicted")
+    table = Table(columns, lines, label="Suspected label errors", style="classes files")
+    title = f"Suspected label errors: {number(len(rows))} of {number(facts.num_examples)} test images"
+    return titled(
+        title,
+        Text("Candidates only. Check them by eye. A less accurate model suspects more labels." if rows else ""),
+        Links([(LABEL_ERRORS_NAME, LABEL_ERRORS_NAME)] if rows else [], {LABEL_ERRORS_NAME: file.getvalue()}),
+        Box("fold", [table], f"The {number(len(lines))} most suspect"),
+    )
+
+
+def _matrix(facts: ImageEvaluation, name: str) -> Table | None:
+    names, rows = label_names(facts), []
     if len(names) > _MAX_MATRIX:
-        columns, title = [*words("true label"), *numbers("predicted label", "test images")], "Most frequent confusions"
-        return titled(title, Table(columns, confusion_rows(facts), label=f"{title}: {name}", style="classes"))
-    rows = []
-    for true, (label, counts) in enumerate(zip(names, matrix, strict=True)):
+        return None
+    for true, (label, counts) in enumerate(zip(names, facts.confusion_matrix, strict=True)):
         shares = [round(count / max(1, sum(counts)), 3) for count in counts]
         cells = [Cell(number(count), share=share) for count, share in zip(counts, shares, strict=True)]
         cells[true] = replace(cells[true], is_right=True)
         rows.append([label, *cells])
     columns = [*words("true ↓ predicted →"), *numbers(*names)]
     caption = "Test images by true label (rows) and predicted label (columns). The diagonal is correct."
-    table = Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
-    return titled("Confusion matrix", table)
+    return Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
 
 
-def confusion_rows(facts: ImageEvaluation, limit: int = _MAX_CONFUSIONS) -> list[tuple[str, str, str]]:
+def confusion_rows(facts: ImageEvaluation, limit: int) -> list[tuple[str, str, str]]:
     """Return the most frequent confusions as (true label, predicted label, test images)."""
     names = label_names(facts)
     return [(names[true], names[predicted], number(count)) for true, predicted, count in worst_confusions(facts, limit)]
@@ -287,12 +379,14 @@ def worst_confusions(facts: ImageEvaluation, limit: int) -> Sequence[tuple[int, 
 
 
 def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
-    """Read the tiles of the ``mistakes``, the ``examples`` and the ``augmented`` images, in order, as base64 PNGs.
+    """Read the tiles of the ``test_images``, the ``examples`` and the ``augmented`` images, in order, as base64 PNGs.
 
     Raises:
         DamagedArtifactError: A file is missing, or is not an image of the expected tiles.
     """
-    sheets = {"mistakes": MISTAKES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
+    sheets = {"test_images": TEST_IMAGES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
+    if (folder / _MISTAKES_NAME).exists():
+        sheets["test_images"] = _MISTAKES_NAME
     return {kind: _cut(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
 
 

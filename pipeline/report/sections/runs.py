@@ -35,7 +35,7 @@ def runs(report: Report) -> Iterator[Section]:
 
     The first entries have all details. The others have the command, the code and links.
     """
-    entries = _ordered(report)
+    entries = report.ordered()
     anchors: set[str] = set()
     folds: list[Block] = []
     for index, run in enumerate(entries[:_MAX_RUNS]):
@@ -59,11 +59,6 @@ def runs(report: Report) -> Iterator[Section]:
         anchors.add(anchor)
     hint = Text(_REPEAT if any(run.origin for run in entries) else "", "note")
     yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))])
-
-
-def _ordered(report: Report) -> list[Run]:
-    best = [experiment.best.run for experiment in report.experiments[:1] if experiment.best]
-    return list({id(run): run for run in (*best, *report.requested(), *report.runs)}.values())
 
 
 def _repeat(run: Run) -> list[Block]:
@@ -358,8 +353,9 @@ def export_table(report: Report, run: Run, name: str) -> Table:
 
 def evaluation(report: Report) -> Iterator[Section]:
     """Yield the evaluation of the best run."""
-    for run in _ordered(report)[:1]:
-        yield Section("evaluation", "Evaluation of the best run", evaluation_blocks(report, run, "the best run"))
+    for run in report.ordered()[:1]:
+        title = f"{results_of(run.problem).evaluation_title} of the best run"
+        yield Section("evaluation", title, evaluation_blocks(report, run, "the best run"))
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:

@@ -1,5 +1,6 @@
 "use strict";
-// Sorts and searches the scoreboard, selects its columns, and compares its rows. The page is readable without it.
+// Sorts and searches the scoreboard, selects its columns, compares its rows, and filters the test images by label.
+// The page is readable without it.
 
 function sortBy(table, heading) {
   const numeric = heading.classList.contains("number");
@@ -67,6 +68,25 @@ for (const table of document.querySelectorAll("table.sortable")) {
     heading.setAttribute("aria-sort", "none");
     button.addEventListener("click", () => sortBy(table, heading));
   }
+}
+
+for (const box of document.querySelectorAll(".pictures:has(li[data-actual])")) {
+  const images = Array.from(box.querySelectorAll("li[data-actual]"));
+  const count = element("output", {});
+  const names = ["actual", "predicted"];
+  const choices = names.map((name) => {
+    const labels = [...new Set(images.map((image) => image.dataset[name]))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    return element("select", {}, new Option("any", ""), ...labels.map((label) => new Option(label)));
+  });
+  const filter = () => {
+    for (const image of images) {
+      image.hidden = names.some((name, index) => choices[index].value && choices[index].value !== image.dataset[name]);
+    }
+    count.textContent = `${images.filter((image) => !image.hidden).length} of ${images.length} images`;
+  };
+  for (const choice of choices) choice.addEventListener("change", filter);
+  box.prepend(element("div", { className: "toolbar" },
+    ...names.map((name, index) => element("label", {}, `${name} label `, choices[index])), count));
 }
 
 // Comparison of two to four rows of the scoreboard, from the data of the page.
@@ -212,7 +232,8 @@ if (data && section) {
   const boxes = links.map((link) => element("input", { type: "checkbox", ariaLabel: `Compare ${link.textContent}` }));
   const update = () => {
     const rows = links.filter((_, index) => boxes[index].checked).map((link) => entries.get(link.hash));
-    jump.textContent = rows.length > 1 ? `Compare ${rows.length} rows` : "";
+    jump.textContent = `Compare ${rows.length} rows`;
+    jump.hidden = rows.length < 2;
     for (const box of boxes) box.disabled = !box.checked && rows.length === LETTERS.length;
     section.replaceChildren(heading, hint, ...(rows.length > 1 ? comparison(rows) : initial));
   };
