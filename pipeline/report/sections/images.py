@@ -249,11 +249,9 @@ def _test_images(facts: ImageEvaluation, pngs: Sequence[str], predictions: Predi
         index, actual, predicted = item.index, names[item.label], names[item.predicted]
         is_mistake, share = item.label != item.predicted, percent(item.confidence)
         name = plain(predictions.keys[index], _MAX_NAME) if predictions else f"test image {number(index)}"
-        title = (
-            f"predicted {predicted} ({share}), actual {actual}"
-            if is_mistake
-            else f"predicted and actual {actual} ({share})"
-        )
+        title = f"predicted {predicted} ({share}), actual {actual}"
+        if not is_mistake:
+            title = f"predicted and actual {actual} ({share})"
         if predictions and is_mistake:
             title += f" ({percent(predictions.label_probability[index])})"
         elif predictions:
@@ -283,44 +281,34 @@ def _confusions(facts: ImageEvaluation, pictures: Sequence[Picture]) -> list[Gal
 
 
 def _label_errors(facts: ImageEvaluation, predictions: Predictions) -> list[Block]:
-    """Return the suspected label errors, with a file of all of them."""
+    """Return the suspected label errors, with a file of all of them. Empty without any."""
     labels, fields = facts.label_names, ("labels", "predicted", "probability", "label_probability")
     copies = {conflict.index: (conflict.name, labels[conflict.label]) for conflict in facts.label_conflicts}
     suspects = suspected_label_errors(*(getattr(predictions, field) for field in fields), copies).tolist()
+    if not suspects:
+        return []
     header = ("key", "label", "label_probability", "predicted", "probability", "copy", "copy_label")
-    rows = [
-        (
-            predictions.keys[index],
-            labels[predictions.labels[index]],
-            predictions.label_probability[index],
-            labels[predictions.predicted[index]],
-            predictions.probability[index],
-            *copies.get(index, ("", "")),
-        )
-        for index in suspects
-    ]
+    rows = []
+    for index in suspects:
+        label, predicted = labels[predictions.labels[index]], labels[predictions.predicted[index]]
+        shares = predictions.label_probability[index], predictions.probability[index]
+        rows.append((predictions.keys[index], label, shares[0], predicted, shares[1], *copies.get(index, ("", ""))))
     file = io.StringIO(newline="")
     csv.writer(file).writerows([header, *rows])
-    lines = [
-        (
-            Cell(
-                plain(key, _MAX_NAME),
-                [f"An identical image has the label {plain(copy_label, 24)}: {plain(copy, _MAX_NAME)}"] if copy else (),
-            ),
-            f"{plain(label, 24)} ({percent(label_share)})",
-            f"{plain(predicted, 24)} ({percent(share)})",
-        )
-        for key, label, label_share, predicted, share, copy, copy_label in rows[:_MAX_SUSPECTS]
-    ]
+    lines = []
+    for key, label, label_share, predicted, share, copy, copy_label in rows[:_MAX_SUSPECTS]:
+        note = f"An identical image has the label {plain(copy_label, 24)}: {plain(copy, _MAX_NAME)}" if copy else ""
+        texts = (f"{plain(name, 24)} ({percent(value)})" for name, value in ((label, label_share), (predicted, share)))
+        lines.append((Cell(plain(key, _MAX_NAME), [note]), *texts))
     columns = words("test image", "actual", "predicted")
     table = Table(columns, lines, label="Suspected label errors", style="classes files")
     title = f"Suspected label errors: {number(len(rows))} of {number(facts.num_examples)} test images"
-    return titled(
-        title,
-        Text("Candidates only. Check them by eye. A less accurate model suspects more labels." if rows else ""),
-        Links([(LABEL_ERRORS_NAME, LABEL_ERRORS_NAME)] if rows else [], {LABEL_ERRORS_NAME: file.getvalue()}),
+    return [
+        Text(title, "heading"),
+        Text("Candidates only. Check them by eye. A less accurate model suspects more labels."),
+        Links([(LABEL_ERRORS_NAME, LABEL_ERRORS_NAME)], {LABEL_ERRORS_NAME: file.getvalue()}),
         Box("fold", [table], f"The {number(len(lines))} most suspect"),
-    )
+    ]
 
 
 def _matrix(facts: ImageEvaluation, name: str) -> Table | None:

@@ -73,20 +73,16 @@ for (const table of document.querySelectorAll("table.sortable")) {
 for (const box of document.querySelectorAll(".pictures:has(li[data-actual])")) {
   const images = Array.from(box.querySelectorAll("li[data-actual]"));
   const count = element("output", {});
-  const names = ["actual", "predicted"];
-  const choices = names.map((name) => {
+  const choices = ["actual", "predicted"].map((name) => {
     const labels = [...new Set(images.map((image) => image.dataset[name]))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-    return element("select", {}, new Option("any", ""), ...labels.map((label) => new Option(label)));
+    return element("select", { name }, new Option("any", ""), ...labels.map((label) => new Option(label)));
   });
-  const filter = () => {
-    for (const image of images) {
-      image.hidden = names.some((name, index) => choices[index].value && choices[index].value !== image.dataset[name]);
-    }
+  const onchange = () => {
+    for (const image of images) image.hidden = choices.some(({ name, value }) => value && value !== image.dataset[name]);
     count.textContent = `${images.filter((image) => !image.hidden).length} of ${images.length} images`;
   };
-  for (const choice of choices) choice.addEventListener("change", filter);
-  box.prepend(element("div", { className: "toolbar" },
-    ...names.map((name, index) => element("label", {}, `${name} label `, choices[index])), count));
+  const labels = choices.map((choice) => element("label", {}, `${choice.name} label `, choice));
+  box.prepend(element("div", { className: "toolbar", onchange }, ...labels, count));
 }
 
 // Comparison of two to four rows of the scoreboard, from the data of the page.
