@@ -200,9 +200,21 @@ def test_the_sheets_hold_the_tiles_row_by_row(evaluated):
     assert sheet.shape == (-(-len(facts["test_images"]) // 8) * 32, 8 * 32, 3)
     np.testing.assert_array_equal(sheet[32:64, 64:96], tiles[8 + 2])
     assert (folder / EXAMPLES_NAME).is_file()
-    names = [one["label"] for one in facts["examples"]]
-    assert names == sorted(names)
-    assert len(names) == 10 * evaluation.EXAMPLES_PER_LABEL
+
+
+def test_the_examples_are_random_test_images_of_each_label_with_their_names(evaluated, small_records, tmp_path):
+    _, facts, _ = evaluated
+    examples, labels = facts["examples"], np.concatenate([labels for _, labels in stream(small_records).evaluation()])
+    counts = np.bincount([one["label"] for one in examples], minlength=10)
+    np.testing.assert_array_equal(counts, np.minimum(np.bincount(labels, minlength=10), evaluation.EXAMPLES_PER_LABEL))
+    names = stored_keys(small_records)
+    assert all((labels[one["index"]], names[one["index"]]) == (one["label"], one["name"]) for one in examples)
+    of_first = [one["index"] for one in examples if one["label"] == 0]
+    assert of_first != np.flatnonzero(labels == 0)[: len(of_first)].tolist()
+    # Another model has the same examples.
+    guesses = Predictions(labels, np.eye(10, dtype=np.float32)[labels])
+    others = evaluated_of(guesses, stream(small_records), read_manifest(small_records), tmp_path)[0]["examples"]
+    assert [one["name"] for one in others] == [one["name"] for one in examples]
 
 
 def test_a_split_read_from_disk_gives_the_same_facts(evaluated, network, small_records, tmp_path):

@@ -1,7 +1,7 @@
 """Evaluation of an image classifier on the test split.
 
-Metrics are written to evaluation.json. Mistakes and other test images, some examples per label and augmented examples
-are written to PNG files of equal tiles. The report therefore needs no records.
+Metrics are written to evaluation.json. Mistakes and other test images, random examples per label and augmented
+examples are written to PNG files of equal tiles. The report therefore needs no records.
 """
 
 import csv
@@ -33,7 +33,7 @@ CALIBRATION_BINS = 15
 MAX_MISTAKES = 24
 MAX_CONFUSIONS, MISTAKES_PER_CONFUSION = 6, 4
 MAX_UNCERTAIN = 12
-EXAMPLES_PER_LABEL = 3
+EXAMPLES_PER_LABEL = 6
 MAX_EXAMPLE_LABELS = 10
 MAX_AUGMENTED = 4
 # Larger images are scaled down to this size.
@@ -92,8 +92,10 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
     labels, names = predictions.labels, list(manifest["label_names"])
     pictured = pictured_images(labels, predicted, confidence)
-    label_indices = [np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)]
-    examples = np.concatenate(label_indices).tolist()
+    # All runs on the same records have the same examples.
+    order = np.random.default_rng(0).permutation(len(labels))
+    of_labels = [order[labels[order] == label][:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)]
+    examples = np.concatenate(of_labels).tolist()
 
     records = Path(test.split.files[0]).parent
     keys = read_names(records)
@@ -114,7 +116,7 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
         "without_duplicates": _without(findings.get("test_in_train", ()), labels == predicted),
         "label_conflicts": read_conflicts(records, names) if findings.get("two_labels") else [],
         "test_images": [entry(index) | {"confidence": round(float(confidence[index]), 6)} for index in pictured],
-        "examples": [entry(index) for index in examples],
+        "examples": [entry(index) | {"name": keys[index]} for index in examples],
         "augmented": picture_augmented(run.train, folder),
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
