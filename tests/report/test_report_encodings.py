@@ -1,5 +1,7 @@
 """What the records cost, and what was left out of them, on the page."""
 
+import re
+
 import pytest
 from report_runs import cells_of, render, report_of, write_evaluation
 
@@ -105,3 +107,19 @@ def test_size_and_form_of_the_images_and_warnings_are_beside_the_examples(make_r
         '<th scope="row">cat</th><td data-label="train" class="number">300</td>',
     ):
         assert part in section
+
+
+def test_the_examples_of_each_label_are_below_it_with_their_names(make_run, tmp_path):
+    examples = [
+        {"index": 4, "label": 0, "name": "cats/<1>.png"},
+        {"index": 2, "label": 0, "name": "cats/2.png"},
+        {"index": 7, "label": 2, "name": "ships/3.png"},
+    ]
+    folder = write_evaluation(make_run(), examples=examples)
+    section = render([folder], tmp_path / "out")["report.html"].partition("<h3>Random test images of each label</h3>")[
+        2
+    ]
+    found = re.findall('<h4>(.*)</h4>|<li title="(.*)"><img src=".*" alt="(.*)">', section)
+    names = ["cat: cats/&lt;1&gt;.png", "cat: cats/2.png", "ship: ships/3.png"]
+    first, second, third = (("", name, name) for name in names)
+    assert found == [("cat", "", ""), first, second, ("ship", "", ""), third]

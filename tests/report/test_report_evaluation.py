@@ -48,7 +48,11 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     assert "Mistakes: 18 of 90 test images, the 2 most confident first" in page
     assert 'alt="test image 7: predicted ship (97.0%), actual cat"' in page
     assert "<span>predicted and actual dog (34.0%)</span>" in page
-    assert page.count('alt="Example of ') == 3
+    assert re.findall('alt="([^"]*: test image .)"', page) == [
+        "cat: test image 0",
+        "dog: test image 1",
+        "ship: test image 2",
+    ]
     assert "- test image 7: predicted ship (97.0%), actual cat\n- test image 3:" in files["report.md"]
     assert "- cat predicted as dog: 6 test images" in files["report.md"]
     # The page shows images below this heading, and Markdown none.

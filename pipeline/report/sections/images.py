@@ -74,11 +74,12 @@ class TestImage(Untrusted):
 
 
 class Example(Untrusted):
-    """A test image. Earlier versions lack the prediction."""
+    """A test image. Earlier versions lack the prediction and the name."""
 
     index: Count
     label: Count
     predicted: Count | None = None
+    name: str = ""
 
 
 class LabelConflict(Untrusted):

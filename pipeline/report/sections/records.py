@@ -65,15 +65,18 @@ def image_blocks(report: Report, run: Run) -> list[Block]:
     """Return examples of each label, and their number per label and split."""
     evaluation: ImageEvaluation = run.evaluation
     names, pictures = label_names(evaluation), report.pictures_of(run).get("examples", ())
-    labels = [names[example.label] for example in evaluation.examples]
-    examples = [Picture(png, f"Example of {label}", label) for label, png in zip(labels, pictures, strict=False)]
+    examples: dict[int, list[Picture]] = {}
+    for example, png in zip(evaluation.examples, pictures, strict=False):
+        name = fmt.plain(example.name, 300) or f"test image {fmt.number(example.index)}"
+        examples.setdefault(example.label, []).append(Picture(png, f"{names[example.label]}: {name}"))
     counts = {split: labels for split, labels in evaluation.label_counts.items() if labels}
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_LABELS]
     rows = [(fmt.plain(label, 24), *(fmt.number(split.get(label, 0)) for split in counts.values())) for label in labels]
     title, columns = "Examples per label and split", [*words("label"), *numbers(*map(fmt.plain, counts))]
     table = Table(columns, rows, label=title, style="classes")
     fold = Box("fold", [table], title, is_open=len(rows) <= _OPEN_LABELS)
-    return [*titled("Test images of each label", Gallery(examples)), fold]
+    groups = Box("groups", [Gallery(images, names[label]) for label, images in examples.items()])
+    return [*titled("Random test images of each label", groups), fold]
 
 
 def cost_table(report: Report) -> Table:
