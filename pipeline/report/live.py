@@ -59,7 +59,7 @@ def write_live_page(
         title=f"{state} ({len(rows)}/{epochs}), {name}",
         verdict=f"{state}. Experiment {name}, {len(rows)} of {fmt.plural(epochs, 'epoch')} finished, started at "
         f"{fmt.moment(started_at)}.",
-        changes=[f"{age}. To resume after the last finished epoch, run the same command again."],
+        findings=[f"{age}. To resume after the last finished epoch, run the same command again."],
         reload_seconds=refresh_seconds,
     )
     (folder / REPORT_PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")

@@ -27,7 +27,7 @@ from pipeline.report.report import Report
 from pipeline.report.results import results
 from pipeline.report.sections import PAGE_ONLY, TERMINAL, sections
 from pipeline.report.sections.compare import compare_data
-from pipeline.report.sections.summary import change_sentences, is_alarming, title, verdict, warnings
+from pipeline.report.sections.summary import findings, is_alarming, title, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
@@ -75,7 +75,7 @@ def to_html(report: Report) -> str:
         list(sections(report)),
         title=title(report),
         verdict=verdict(report),
-        changes=change_sentences(report),
+        findings=findings(report),
         warnings=warnings(report),
         alarm=is_alarming(report),
         compare_data=Markup(compare_data(report)),
@@ -87,7 +87,7 @@ def page(blocks: Sequence[Section], **head: Any) -> str:
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     return render(
         "report.html.j2",
-        **{"reload_seconds": 0, "changes": [], "warnings": [], "alarm": False, "compare_data": "", **head},
+        **{"reload_seconds": 0, "findings": [], "warnings": [], "alarm": False, "compare_data": "", **head},
         sections=blocks,
         markers=list(drawings.MARKERS.values()),
         kind=lambda block: type(block).__name__,
@@ -100,7 +100,7 @@ def page(blocks: Sequence[Section], **head: Any) -> str:
 def to_markdown(report: Report) -> str:
     """Render the report as Markdown, without its charts."""
     parts = ["# TensorCraft training report", f"**{escaped(verdict(report))}**"]
-    parts += map(escaped, change_sentences(report))
+    parts += map(escaped, findings(report))
     for headline, text in warnings(report):
         parts.append(f"> **Warning: {escaped(headline)}.** {escaped(text)}")
     for section in sections(report, without=PAGE_ONLY):
@@ -188,7 +188,7 @@ def format_table(report: Report, *, width: int | None = None) -> str:
     parts: list[RenderableType] = [""]
     # The error of the gate follows, with the same failures.
     parts += [f"WARNING {headline}. {explanation}" for headline, explanation in warnings(report, has_failures=False)]
-    parts += [verdict(report), *change_sentences(report)]
+    parts += [verdict(report), *findings(report)]
     for section in sections(report, TERMINAL):
         blocks = [block for block in section.blocks if block and not isinstance(block, Box)]
         # Without a request, no experiment is more important than another.

@@ -8,11 +8,12 @@ from report_runs import cells_of, report_of, write_evaluation, write_predictions
 
 
 def setup_module() -> None:
-    global Table, MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability, binomtest
+    global Table, MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability, binomtest, findings
     from scipy.stats import binomtest
 
     from pipeline.report.blocks import Table
     from pipeline.report.sections.compare import MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability
+    from pipeline.report.sections.summary import findings
 
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -54,6 +55,24 @@ def test_the_two_newest_rows_with_the_same_problem_and_test_data_are_compared(co
         "metric": "test accuracy", "A": "73.80%", "B": "75.00%", "B − A": "+1.20 points",
         "difference": "unknown, too few runs",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ending"),
+    [
+        (set(range(25)), "Its lead of 20.00 points over row 2 is more than noise."),
+        ({*range(10, 20), 20}, "Its lead of 20.00 points over row 2 is within noise."),
+        (None, "Its lead of 20.00 points over row 2 may be noise, as each row has too few runs."),
+    ],
+)
+def test_the_head_tells_whether_the_lead_of_the_best_row_is_more_than_noise(compared, wrong, ending):
+    best = {"model": "best_cnn", "test_accuracy": 0.938}
+    (sentence,) = findings(compared((best, set(range(10))), ({}, wrong)))
+    assert sentence == f"Row 1 of the scoreboard, best_cnn / onecycle, has the best test accuracy. {ending}"
+
+
+def test_the_head_names_no_lead_over_rows_with_other_test_data(compared):
+    assert findings(compared(({}, None), ({"content_digests": DIGESTS | {"test": "3" * 64}}, None))) == []
 
 
 def test_rows_without_common_test_data_are_not_compared(compared):

@@ -20,6 +20,7 @@ from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Chart, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
+from pipeline.report.data.experiments import ranked
 from pipeline.report.data.history import age_order
 from pipeline.report.data.scenarios import Row, differing
 from pipeline.report.report import Report
@@ -56,6 +57,21 @@ def compare(report: Report) -> Iterator[Section]:
         yield Section("compare", "Compare", [*_comparison(report, *reversed(pair))])
 
 
+def lead_sentence(report: Report, experiment: str) -> str:
+    """Return by how much the best row of an experiment leads the second one. Empty if they are not comparable."""
+    rows = ranked([row for row in report.scenarios if row.run.experiment == experiment])[0][:2]
+    if len(rows) < 2 or not _data_key(rows[0]) or _data_key(rows[0]) != _data_key(rows[1]):
+        return ""
+    field = results_of(rows[0].run.problem).ranking.metric
+    title, factor, decimals, unit = next((title, *form) for title, name, *form in _METRICS if name == field)
+    best, second = (getattr(row, field).mean for row in rows)
+    lead = fmt.number(abs(best - second), decimals, " points" if unit == "%" else unit, factor)
+    judged = judge_pair(report, *rows, field).partition(", ")[0]
+    noise = "may be noise, as each row has too few runs" if judged == "unknown" else f"is {judged}"
+    model = fmt.model_and_recipe(rows[0].run)
+    return f"Row 1 of the scoreboard, {model}, has the best {title}. Its lead of {lead} over row 2 {noise}."
+
+
 def _newest_pair(report: Report) -> tuple[Row, Row] | None:
     pairs = combinations(_newest_first(report), 2)
     return next((pair for pair in pairs if _data_key(pair[0]) and _data_key(pair[0]) == _data_key(pair[1])), None)
@@ -84,7 +100,7 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     yield Table(words("setting", "A", "B"), differences, label="Settings that differ between A and B", style="classes")
     yield Text("" if differences else "The settings of A and B do not differ.")
     columns = [*words("metric"), *numbers("A", "B", "B − A"), *words("difference")]
-    yield Table(columns, [*_metric_rows(report, *rows)], label="Metrics of A and B")
+    yield Table(columns, [*_metric_rows(report, *rows)], label="Metrics of A and B", style="overview")
     if min(len(row.seeds) for row in rows) == 1:
         yield Text(_SEED_NOTE, "note")
     if any(len(row.run.curves) > 1 for row in rows):

@@ -9,6 +9,7 @@ from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import Row
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
+from pipeline.report.sections.compare import lead_sentence
 from pipeline.report.sections.runs import time_verdict
 from pipeline.report.sections.scoreboard import ranking_metric
 from pipeline.runs.record import SKIPPED
@@ -72,8 +73,13 @@ def _range(values: Sequence[float | None], show: Callable[[float | None], str]) 
     return " to ".join(dict.fromkeys(show(end) for end in (min(numbers), max(numbers)))) if numbers else MISSING
 
 
-def change_sentences(report: Report) -> list[str]:
-    """Return a sentence per group of requested runs with earlier comparable runs."""
+def findings(report: Report) -> list[str]:
+    """Return the lead of the best row per requested experiment, and the changes since earlier comparable runs."""
+    leads = [lead_sentence(report, experiment.name) for experiment in report.experiments if experiment.is_current]
+    return [*filter(None, leads), *_changes(report)]
+
+
+def _changes(report: Report) -> list[str]:
     return [
         f"Since the last comparable run ({fmt.moment(change.since)}), the test accuracy changed by "
         f"{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}. "
