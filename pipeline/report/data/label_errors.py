@@ -4,9 +4,6 @@ from collections.abc import Collection
 
 import numpy as np
 
-# Probabilities are rounded to six digits. A mean of equal ones may be greater than each of them.
-_ROUNDING = 1e-6
-
 
 def suspected_label_errors(
     labels: np.ndarray,
@@ -29,8 +26,8 @@ def suspected_label_errors(
     """
     counts = np.bincount(labels, minlength=predicted.max(initial=0) + 1)
     sums = np.bincount(labels, label_probability, minlength=len(counts))
-    # A label without examples has no threshold.
-    thresholds = np.divide(sums, counts, out=np.full(len(counts), np.inf), where=counts > 0) - _ROUNDING
+    # A label without examples has no threshold. The mean of equal probabilities may be greater than each of them.
+    thresholds = np.divide(sums, counts, out=np.full(len(counts), np.inf), where=counts > 0) - 1e-6
     is_conflict = np.isin(np.arange(len(labels)), [*conflicts])
     suspects = np.flatnonzero(is_conflict | ((predicted != labels) & (probability >= thresholds[predicted])))
     margin = probability[suspects] - label_probability[suspects]

@@ -27,9 +27,6 @@ from pipeline.report.formats import MISSING, left_out, number, percent, plain, r
 from pipeline.report.report import Report
 from pipeline.runs.validation import Count, Number, Untrusted, message, renamed
 
-#: File beside the report with the suspected label errors of the best run.
-LABEL_ERRORS_NAME = "label_errors.csv"
-
 # A larger matrix is unreadable, so its most frequent confusions are listed instead.
 _MAX_MATRIX = 25
 _MAX_CONFUSIONS, _MAX_PER_CONFUSION = 6, 4
@@ -37,8 +34,6 @@ _MAX_CLASSES = 100
 _MAX_ON_CARD = 5
 _MAX_CALIBRATIONS = 8
 _MAX_MISTAKES, _MAX_SUSPECTS = 24, 20
-# The sheet of an earlier version.
-_MISTAKES_NAME = "mistakes.png"
 # Letters of a file's name.
 _MAX_NAME = 300
 # Limits above the size of any supported dataset or page.
@@ -303,11 +298,10 @@ def _label_errors(facts: ImageEvaluation, predictions: Predictions) -> list[Bloc
         lines.append((Cell(plain(key, _MAX_NAME), [note]), *texts))
     columns = words("test image", "actual", "predicted")
     table = Table(columns, lines, label="Suspected label errors", style="classes files")
-    title = f"Suspected label errors: {number(len(rows))} of {number(facts.num_examples)} test images"
     return [
-        Text(title, "heading"),
+        Text(f"Suspected label errors: {number(len(rows))} of {number(facts.num_examples)} test images", "heading"),
         Text("Candidates only. Check them by eye. A less accurate model suspects more labels."),
-        Links([(LABEL_ERRORS_NAME, LABEL_ERRORS_NAME)], {LABEL_ERRORS_NAME: file.getvalue()}),
+        Links([("label_errors.csv", "label_errors.csv")], {"label_errors.csv": file.getvalue()}),
         Box("fold", [table], f"The {number(len(lines))} most suspect"),
     ]
 
@@ -321,15 +315,9 @@ def _matrix(facts: ImageEvaluation, name: str) -> Table | None:
         cells = [Cell(number(count), share=share) for count, share in zip(counts, shares, strict=True)]
         cells[true] = replace(cells[true], is_right=True)
         rows.append([label, *cells])
-    columns = [*words("true ↓ predicted →"), *numbers(*names)]
-    caption = "Test images by true label (rows) and predicted label (columns). The diagonal is correct."
+    columns = [*words("actual ↓ predicted →"), *numbers(*names)]
+    caption = "Test images by actual label (rows) and predicted label (columns). The diagonal is correct."
     return Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
-
-
-def confusion_rows(facts: ImageEvaluation, limit: int) -> list[tuple[str, str, str]]:
-    """Return the most frequent confusions as (true label, predicted label, test images)."""
-    names = label_names(facts)
-    return [(names[true], names[predicted], number(count)) for true, predicted, count in worst_confusions(facts, limit)]
 
 
 def class_rows(facts: ImageEvaluation) -> list[tuple[str, ...]]:
@@ -348,11 +336,15 @@ def card(run: Run) -> dict[str, Any]:
     counts = {plain(split): sum(labels.values()) for split, labels in facts.label_counts.items()}
     calibration = ("expected calibration error", percent(facts.expected_calibration_error))
     classes = [(f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in class_rows(facts)]
+    names = label_names(facts)
     return {
         "labels": [plain(name) for name in facts.label_names],
         "counts": [(split, count, count) for split, count in counts.items()],
         "rows": [calibration, *classes],
-        "confusions": confusion_rows(facts, _MAX_ON_CARD),
+        "confusions": [
+            (names[true], names[predicted], number(count))
+            for true, predicted, count in worst_confusions(facts, _MAX_ON_CARD)
+        ],
     }
 
 
@@ -374,8 +366,9 @@ def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
         DamagedArtifactError: A file is missing, or is not an image of the expected tiles.
     """
     sheets = {"test_images": TEST_IMAGES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
-    if (folder / _MISTAKES_NAME).exists():
-        sheets["test_images"] = _MISTAKES_NAME
+    # An earlier version wrote only mistakes.
+    if (folder / "mistakes.png").exists():
+        sheets["test_images"] = "mistakes.png"
     return {kind: _cut(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
 
 
