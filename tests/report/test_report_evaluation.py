@@ -205,6 +205,7 @@ def changed(facts, **more):
         ("calibration", [{}], '"calibration", entry 1 lacks "low"'),
         ("test_images", [{"index": 1, "label": 9, "predicted": 0, "confidence": 1.0}], "expected labels below 3"),
         ("test_images", [{"index": 90, "label": 0, "predicted": 0, "confidence": 1.0}], "expected indices below 90"),
+        ("num_examples", 0, "expected indices below 0, found 7"),
         ("label_conflicts", [{"index": 1, "label": 3, "name": "a"}], "expected labels below 3, found 3"),
         ("label_conflicts", [{"index": 90, "label": 1, "name": "a"}], "expected indices below 90, found 90"),
         ("label_counts", {"train": {"cat": "many"}}, '"label_counts", "train", "cat": expected a valid integer'),

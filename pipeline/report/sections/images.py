@@ -69,11 +69,10 @@ class TestImage(Untrusted):
 
 
 class Example(Untrusted):
-    """A test image. Earlier versions lack the prediction and the name."""
+    """A test image. Earlier versions lack the name."""
 
     index: Count
     label: Count
-    predicted: Count | None = None
     name: str = ""
 
 
@@ -133,12 +132,11 @@ class ImageEvaluation(Untrusted):
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
         tested = (*self.label_conflicts, *self.test_images, *self.examples)
-        predicted = (item.predicted or 0 for item in (*self.test_images, *self.examples))
         labels = (item.label for item in (*tested, *self.augmented))
-        if (greatest := max((*labels, *predicted), default=0)) >= count:
+        if (greatest := max((*labels, *(item.predicted for item in self.test_images)), default=0)) >= count:
             names = '"label_conflicts", "test_images", "examples" and "augmented"'
             raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
-        if (greatest := max((item.index for item in tested), default=0)) >= self.num_examples > 0:
+        if (greatest := max((item.index for item in tested), default=-1)) >= self.num_examples:
             names = '"label_conflicts", "test_images" and "examples"'
             raise ValueError(f"{names}: expected indices below {self.num_examples}, found {greatest}")
         return self
