@@ -115,13 +115,11 @@ class Beginning(Untrusted):
 
 
 class StoredRecords(Untrusted):
-    """The image format of the records, and their size. ``skipped`` counts omitted source files by reason.
-
-    ``smallest_side`` is that of all original images in pixels, 0 if it is unknown.
-    """
+    """The image format of the records, and their size. ``skipped`` counts omitted source files by reason."""
 
     encoding: str
     image_size: Count
+    # Pixels of the smallest side of any original image, 0 if unknown.
     smallest_side: Count = 0
     resize: str
     num_examples: Count

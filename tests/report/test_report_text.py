@@ -59,6 +59,15 @@ def test_the_data_of_a_text_are_its_splits_and_its_vocabulary(text_run, tmp_path
     assert "<dt>Predicted characters</dt><dd>train 9,000, test 1,000</dd>" in section
 
 
+def test_markdown_of_a_run_of_text_is_short_and_leaves_most_passages_to_the_page(text_run, tmp_path):
+    passages = [FACTS["passages"][0] | {"index": index} for index in range(8)]
+    written = [FACTS["written"][0] | {"temperature": temperature} for temperature in (0.5, 0.8, 1.0)]
+    facts = {"passages": passages, "written": written, "position_loss": [2.0] * 100}
+    files = render([text_run(facts=facts)], tmp_path / "out")
+    assert len(files["report.md"].splitlines()) <= 120
+    assert [files[name].count("Test sequence ") for name in ("report.md", "report.html")] == [2, 8]
+
+
 def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
     run = text_run(facts={"tokens": "bytes"}, tokens="bytes", test_examples=1_552, content_digests={"test": "1" * 64})
     files = render([run], tmp_path / "out")

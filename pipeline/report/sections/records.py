@@ -24,8 +24,7 @@ _METHODS = {
 
 def records(report: Report) -> Iterator[Section]:
     """Yield the data of the best or the first requested run with an evaluation, and the cost of each image encoding."""
-    runs = (report.best(), *report.requested())
-    run = next((run for run in runs if run and run.evaluation), None)
+    run = next((run for run in (report.best(), *report.requested()) if run and run.evaluation), None)
     blocks = [*_summary(run), *(call_hook(run.problem, "data_blocks", report, run) or ())] if run else []
     yield Section("records", "Data", [*blocks, Box("fold", [cost_table(report)], "Cost of the records")])
 
@@ -73,10 +72,11 @@ def image_blocks(report: Report, run: Run) -> list[Block]:
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_LABELS]
     rows = [(fmt.plain(label, 24), *(fmt.number(split.get(label, 0)) for split in counts.values())) for label in labels]
     title, columns = "Examples per label and split", [*words("label"), *numbers(*map(fmt.plain, counts))]
-    table = Table(columns, rows, label=title, style="classes")
-    fold = Box("fold", [table], title, is_open=len(rows) <= _OPEN_LABELS)
+    table = Box("fold", [Table(columns, rows, label=title, style="classes")], title, is_open=len(rows) <= _OPEN_LABELS)
     groups = Box("groups", [Gallery(images, names[label]) for label, images in examples.items()])
-    return [*titled("Random test images of each label", groups), fold]
+    # Earlier versions took the first images, without names.
+    test_images = "Random test images" if any(example.name for example in evaluation.examples) else "Test images"
+    return [*titled(f"{test_images} of each label", groups), table]
 
 
 def cost_table(report: Report) -> Table:
