@@ -345,10 +345,10 @@ def test_warnings_of_the_data_and_the_accuracy_without_duplicates_are_on_the_pag
     page = render([run], tmp_path / "out")["report.html"]
     assert "Very unequal labels" in page
     assert "121 of cats and 1 of &lt;mice&gt;" in page
-    assert "The test accuracy is 75.0% on the other 86 test images" in page
+    assert "75.0% on the 86 that the train split does not contain" in page
 
 
 def test_an_evaluation_of_before_says_nothing_of_them(make_run, tmp_path):
     run = make_run()
     write_evaluation(run)
-    assert "On the other" not in render([run], tmp_path / "out")["report.html"]
+    assert "that the train split does not contain" not in render([run], tmp_path / "out")["report.html"]

@@ -222,10 +222,17 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
             if interval.accuracy is not None
         ],
     )
+    duplicates = ""
+    if unique := facts.without_duplicates:
+        subset = f"the {number(unique.num_examples)} that the train split does not contain"
+        duplicates = (
+            f"The test accuracy is {percent(facts.accuracy)} on all images, {percent(unique.accuracy)} on {subset}."
+        )
     # Drawings of many runs would dominate the page.
     is_drawn = run in report.requested()[:_MAX_CALIBRATIONS]
     return [
         Text(f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{shown}", "heading"),
+        Text(duplicates, "note"),
         Box("pictures", [Gallery(mistakes), *correct, *confusions]),
         *(_label_errors(facts, predictions) if predictions and is_best else ()),
         Box("fold", [classes, more], "By label"),

@@ -141,8 +141,6 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
     data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
     if data_verified == "no reference":
         data_verified = "no reference checksum exists for this dataset"
-        digests = (run.content_digests or {}).items()
-        data = "; ".join([data, *(f"sha256 of {fmt.plain(split)} {fmt.plain(digest)}" for split, digest in digests)])
     device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
     rows = [
         ("Device", fmt.plain(run.requested_device), device, Cell(verified, needs_care=verified != "yes")),
@@ -198,6 +196,8 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     yield "Finished", fmt.moment(run.finished_at)
     yield "Host", fmt.plain(run.hostname or "unknown")
     yield "Fingerprint", fmt.plain(run.fingerprint)
+    for split, digest in (run.content_digests or {}).items():
+        yield f"sha256 of {fmt.plain(split)}", fmt.plain(digest)
     host, device = (fmt.number(peak, 0, " MB", 1e-6) for peak in (run.peak_host_bytes, run.peak_device_bytes))
     yield "Peak memory", f"host {host}, device {device}"
 

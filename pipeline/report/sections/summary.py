@@ -146,10 +146,5 @@ def data_warnings(run: Run) -> Iterator[tuple[str, str]]:
         reasons = "; ".join(f"{fmt.plain(reason)}: {fmt.number(count)}" for reason, count in skipped.items())
         files = f"{fmt.plural(sum(skipped.values()), 'file')} of the source cannot be used ({reasons})."
         yield "Images not included", f"{files} The file skipped.csv in the folder of the records lists them."
-    evaluation = run.evaluation
-    for headline, text in getattr(evaluation, "data_warnings", ()):
+    for headline, text in getattr(run.evaluation, "data_warnings", ()):
         yield fmt.plain(headline), fmt.plain(text, 600)
-    if unique := getattr(evaluation, "without_duplicates", None):
-        accuracy, full_accuracy = fmt.percent(unique.accuracy), fmt.percent(evaluation.accuracy)
-        subset = f"The test accuracy is {accuracy} on the other {fmt.number(unique.num_examples)} test images"
-        yield "The train split contains test images", f"{subset} and {full_accuracy} on all."
