@@ -10,14 +10,16 @@ from pathlib import Path
 import luigi
 
 from pipeline.artifacts import layout
-from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, SettingsError
 from pipeline.optional_packages import install_command
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import EXPORTERS, exporters_of
 from pipeline.settings.training import ExportSettings
+from pipeline.sources.source import SYNTHETIC
 from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.records import Records
+from tasks.source import Source
 from tasks.stage import Stage
 from tasks.train import Train
 
@@ -55,11 +57,22 @@ class Export(Stage, parameters=ExportSettings):
         return self.requires().label()
 
     def check(self) -> None:
-        if (source := Records().source()) and not exporters_of(source.problem):
-            raise SettingsError(
-                f"Export: expected a problem with an exporter, got {source.problem}. Load model.keras from the run's "
-                "folder with Keras instead."
-            )
+        if source := Records().source():
+            if not (exporters := exporters_of(source.problem)):
+                raise SettingsError(
+                    f"Export: expected a problem with an exporter, got {source.problem}. Load model.keras from the "
+                    "run's folder with Keras instead."
+                )
+            requested = Source().settings
+            if source.origin == SYNTHETIC and requested.may_be_replaced:
+                raise DatasetUnavailableError(
+                    f"Export: expected a run on real data, got placeholder data for {requested.dataset}. Pass the "
+                    "settings of the run, for example --Source-dataset folder --Source-path photos."
+                )
+            for package in {exporter.package for exporter in exporters} - {""}:
+                if not find_spec(package) and not self.status().is_available:
+                    remedy = f"Install it with: {install_command('export')}"
+                    raise SettingsError(f"Export: the package {package} is not installed. {remedy}")
         super().check()
 
     def bytes_needed(self) -> int:
@@ -67,10 +80,6 @@ class Export(Stage, parameters=ExportSettings):
         return 10_000_000
 
     def make(self, folder: Path) -> Mapping:
-        for package in {exporter.package for exporter in exporters_of(Records().upstream()["problem"])} - {""}:
-            if not find_spec(package):
-                remedy = f"Install it with: {install_command('export')}"
-                raise SettingsError(f"Export: the package {package} is not installed. {remedy}")
         run = self.requires()
         # The records, to calibrate and to test each form.
         run.fetch_inputs()

@@ -11,10 +11,7 @@ from pipeline.sources.source import SOURCES, SYNTHETIC, Location, SourceInfo, da
 from pipeline.stage_process import in_child
 from tasks.settings import Experiment
 from tasks.stage import Stage
-from tasks.status import Artifact
-
-# Number of changed files in a status.
-MAX_REASONS = 5
+from tasks.status import MAX_REASONS, Artifact
 
 
 class Source(Stage, parameters=SourceSettings):

@@ -27,8 +27,8 @@ class State(StrEnum):
     WAITING = "waiting"
 
 
-# In a line of the log.
-_MAX_REASONS = 5
+# In a line of the log, and the number of changed files in a status.
+MAX_REASONS = 5
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Status:
 
     def __str__(self) -> str:
         between = " " if self.state is State.WAITING else ": "
-        reasons = list(self.reasons[:_MAX_REASONS])
-        if len(self.reasons) > _MAX_REASONS:
-            reasons.append(f"and {len(self.reasons) - _MAX_REASONS} more, see tensorcraft status")
+        reasons = list(self.reasons[: MAX_REASONS + 1])
+        # One more would take the place of the last reason, which may be a number of files.
+        if len(self.reasons) > MAX_REASONS + 1:
+            reasons[MAX_REASONS:] = [f"and {len(self.reasons) - MAX_REASONS} more, see tensorcraft status"]
         return between.join([self.state, "; ".join(reasons)]) if reasons else self.state
 
     @property

@@ -167,7 +167,10 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
     image = features[IMAGE]
     if not size and None in image.shape:
         refuse(
-            "Records", "image_size", "a number of pixels per side, because the images of the dataset vary in size", size
+            "Records",
+            "image_size",
+            "pixels per side such as 96, not the default 0, because the images of the dataset vary in size",
+            size,
         )
     if encoding not in ("raw", "auto") and image.encoding == "raw":
         refuse("Records", "encoding", "raw or auto, because the images of the dataset are not encoded", encoding)

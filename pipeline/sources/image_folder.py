@@ -127,4 +127,6 @@ def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_image
 def _no_label_folders(images: int) -> str:
     if not images:
         return " It contains no images."
-    return f" Found {plural(images, 'image')} but no label folders."
+    return (
+        f" Found {plural(images, 'image')} but no label folders. For a folder of one label, pass the folder above it."
+    )

@@ -98,8 +98,8 @@ def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> 
     listed, share = _listed(skipped), settings.max_bad_share
     if settings.on_bad_example == "fail":
         raise DamagedArtifactError(
-            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Repair or remove them, or set "
-            f"[Source] on_bad_example = skip to skip them.\n{listed}"
+            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Repair or remove them, or skip "
+            f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
         )
     if len(skipped) > share * total:
         raise DamagedArtifactError(

@@ -75,7 +75,8 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
             for names, options in arguments:
                 parser.add_argument(*names, **options)
             values, settings = parser.parse_known_args(argv)
-            with command_line.in_force(["--module", "tasks", "Report", *settings], parser.flags()) as luigi_parser:
+            words = ["--module", "tasks", "Report", *settings]
+            with command_line.in_force(words, parser.flags(), parser.prog) as luigi_parser:
                 return body(values, stages_up_to(luigi_parser.get_task_obj()))
 
         run.__doc__ = body.__doc__
@@ -105,12 +106,16 @@ def run_folder(argument: str, run: str) -> Path:
     if len(matches) == 1:
         return matches[0]
     finished = _finished(matches or runs)
-    if run == LATEST and finished:
-        return next(iter(finished))
+    if run == LATEST:
+        from pipeline.runs.record import is_placeholder
+
+        # A command without the settings of a run on other data may have trained on placeholder data since.
+        if real := [folder for folder, record in finished.items() if not is_placeholder(vars(record))]:
+            return real[0]
     lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
     raise SettingsError(
         f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder, the start of its name or fingerprint, "
-        f"or {LATEST}. {lines}"
+        f"or {LATEST} for the newest on real data. {lines}"
     )
 
 

@@ -22,13 +22,21 @@ from tasks.process import command_line, interrupt
 from tasks.train import Train
 
 _POLL_SECONDS = 0.2
+_MORE = (
+    "Train several runs with lists, such as --seeds 0,1,2. Repeat a stage and all later ones with --Force-stage Train."
+)
 # Seconds for the processes of a group to end by themselves, and after each signal.
 _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
     """Build all stale stages of Source, Records, Train and Report. This is the default command."""
-    arguments = ["--module", "tasks", *_with_task(parser, argv, "Report")]
+    parser.epilog = f"{parser.epilog} {_MORE}"
+    return _run(parser, argv, "Report")
+
+
+def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
+    arguments = ["--module", "tasks", *_with_task(parser, argv, task)]
     if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
         return 0
     command_line.require_scheduler(arguments)
@@ -44,7 +52,7 @@ def run(parser: Parser, argv: Sequence[str]) -> int:
 
 def export(parser: Parser, argv: Sequence[str]) -> int:
     """Export the run as SavedModel and LiteRT, and compare both with the Keras model."""
-    return run(parser, ["Export", *argv])
+    return _run(parser, argv, "Export")
 
 
 def nightly(parser: Parser, argv: Sequence[str]) -> int:

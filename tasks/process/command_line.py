@@ -24,13 +24,13 @@ from tasks.process.logs import SCHEDULER_REMEDY
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
 # Per address of the scheduler's name.
 _TIMEOUT_SECONDS = 4
-_HELP = "tensorcraft run --help-all lists the settings."
+_PROGRAM = "tensorcraft run"
 
 
 @contextlib.contextmanager
-def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[CmdlineParser]:
+def in_force(argv: Sequence[str], others: Collection[str] = (), program: str = _PROGRAM) -> Iterator[CmdlineParser]:
     """Apply the settings of a command line that starts with ``--module``. Raises the errors of ``check``."""
-    check(argv, others)
+    check(argv, others, program)
     output = io.StringIO()
     with contextlib.ExitStack() as stack:
         try:
@@ -40,7 +40,7 @@ def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[Cmdl
             if end.code != 2:
                 raise
             reason = output.getvalue().strip().rpartition("error: ")[2]
-            raise SettingsError(f"command line: {reason}. {_HELP}") from None
+            raise SettingsError(f"command line: {reason}. {_help(program)}") from None
         yield parser
 
 
@@ -72,17 +72,19 @@ def require_scheduler(argv: Sequence[str]) -> None:
         ) from error
 
 
-def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
+def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PROGRAM) -> None:
     """Refuse unknown flags and tasks, positional words and invalid values.
 
-    ``others`` are valid flags that are no settings. The error may propose them.
+    ``others`` are valid flags that are no settings. The error may propose them. It names the help of ``program``.
 
     Raises:
         SettingsError: The message contains the flag, value or word, and the closest valid one.
     """
     words, flags = words_and_flags(argv)
     if words[1:]:
-        raise SettingsError(f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {_HELP}")
+        raise SettingsError(
+            f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {_help(program)}"
+        )
     if words and words[0] not in Register.task_names():
         hint = closest(words[0], _TASKS)
         raise SettingsError(f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{hint}")
@@ -96,7 +98,7 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             settings = [each for each in known if _section(each) in {each.section for each in SECTIONS}]
             near = [each for each in settings if _section(each) == _section(flag)]
             hint = remedy(flag) or closest(flag, near, _name) or closest(flag, [*settings, *others], _name)
-            raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_HELP}")
+            raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_help(program)}")
         try:
             if value is not None:
                 known[flag].parse(value)
@@ -131,6 +133,10 @@ def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | Non
         else:
             words.append(word)
     return words, flags
+
+
+def _help(program: str) -> str:
+    return f"{program} --help-all lists all flags."
 
 
 def _section(flag: str) -> str:

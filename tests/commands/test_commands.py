@@ -193,7 +193,7 @@ def test_invalid_value_names_its_source(luigi):
 )
 def test_unknown_flag_suggests_only_close_settings(first_run, flag, suggestion):
     done = first_run.command("status", flag, "1")
-    expected = f"unrecognized argument {flag}.{suggestion} tensorcraft run --help-all lists the settings."
+    expected = f"unrecognized argument {flag}.{suggestion} tensorcraft status --help-all lists all flags."
     assert done.stderr == f"ERROR SettingsError: command line: {expected}\n"
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -193,6 +194,8 @@ def test_runs_are_listed_with_their_differences_and_the_newest_is_latest(tmp_pat
     write_run(luigi.root / "runs" / "cnn-aa11", seed=0, epochs=2, test_accuracy=0.738)
     write_run(luigi.root / "runs" / "cnn-bb22", seed=0, epochs=12, finished_at="2026-03-02T09:30:00+00:00")
     write_run(luigi.root / "runs" / "cnn-cc33", **SKIPPED, finished_at="2026-03-03T09:30:00+00:00")
+    placeholder = {"dataset": "synthetic", "requested_dataset": "cifar10"}
+    write_run(luigi.root / "runs" / "made-dd44", **placeholder, finished_at="2026-03-04T09:30:00+00:00")
     (tmp_path / "out").mkdir()
     earlier = tmp_path / "out" / "predictions.csv"
     earlier.write_text("earlier")
@@ -209,14 +212,18 @@ def test_runs_are_listed_with_their_differences_and_the_newest_is_latest(tmp_pat
         refused("cnn")
         .rstrip()
         .endswith(
-            "got 'cnn'. Pass its folder, the start of its name or fingerprint, or latest. Matches:\n"
+            "got 'cnn'. Pass its folder, the start of its name or fingerprint, or latest for the newest on real "
+            "data. Matches:\n"
             "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
             "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  73.80%  epochs 2"
         )
     )
     assert "got 'none'" in (listed := refused("none"))
-    assert "Runs:\n  cnn-bb22" in listed
+    assert "Runs:\n  made-dd44" in listed
     assert f"got {luigi.root / 'runs' / 'cnn-bb22'} with the status" in refused("latest")
+    for name in ("cnn-aa11", "cnn-bb22"):
+        shutil.rmtree(luigi.root / "runs" / name)
+    assert "got 'latest'. Pass its folder" in refused("latest")
 
 
 @pytest.mark.slow

@@ -194,7 +194,9 @@ def test_raw_and_jpeg_records_give_a_stream_the_same_pixels_but_for_rounding(siz
 
 
 def test_images_of_varying_size_need_one(write):
-    with pytest.raises(SettingsError, match=r"\[Records\] image_size.*vary in size"):
+    with pytest.raises(
+        SettingsError, match=r"\[Records\] image_size: expected pixels per side such as 96.*vary in size"
+    ):
         write(image_size=0)
 
 

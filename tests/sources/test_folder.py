@@ -163,7 +163,7 @@ def a_linked_folder(tmp_path):
             "It is a file. For a table of images, set dataset",
         ),
         (empty, "It contains no images."),
-        (no_labels, "Found 1 image but no label folders."),
+        (no_labels, "Found 1 image but no label folders. For a folder of one label, pass the folder above it."),
         (one_label, "expected at least two labels, got '{}'. Found: cats."),
         (a_split_by_another_name, "Found 'eval'. Rename folders of splits"),
         (
@@ -196,7 +196,7 @@ def with_bad_ones(tmp_path, **labels):
 def test_all_that_cannot_be_decoded_are_listed(tmp_path):
     message = refused(with_bad_ones(tmp_path), DamagedArtifactError)
     assert "5 of 17 images cannot be used" in message
-    assert "[Source] on_bad_example = skip" in message
+    assert "skip them with --Source-on-bad-example skip, which is" in message
     assert message.splitlines()[1:] == [
         "  bad/b.jpg: not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image",
         "  bad/bomb.png: claims too many pixels: more than 100,000,000",

@@ -309,6 +309,21 @@ def test_an_unreachable_dataset_fails_if_the_real_one_is_required(tmp_path):
     assert "tfds_data_dir" in done.stderr
 
 
+def test_an_export_of_placeholder_data_is_refused_before_training(tmp_path):
+    luigi = Luigi(tmp_path, tmp_path / "empty")
+    done = luigi.here("tasks", "Export")
+    assert (done.returncode, luigi.artifacts("records")) == (3, {})
+    assert "Pass the settings of the run, for example --Source-dataset folder --Source-path photos." in done.stderr
+
+
+def test_a_missing_package_of_an_export_is_refused_before_training(tmp_path, tiny_tfds, monkeypatch):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    monkeypatch.setattr("tasks.export.find_spec", lambda package: None)
+    done = luigi.here("tasks", "Export")
+    assert (done.returncode, luigi.artifacts("records")) == (2, {})
+    assert "Export: the package ai_edge_litert is not installed. Install it with" in done.stderr
+
+
 NO_TPU = ["--Train-device", "tpu", "--Train-tpu-address", "grpc://127.0.0.1:9"]
 
 

@@ -78,6 +78,7 @@ def test_each_kind_of_difference_has_its_words():
                 "skipped files (truncated): none → 3",
             ],
         ),
+        ({"num_examples": {"train": 9}}, {"num_examples": {"train": 10}}, ["examples: 9 → 10"]),
         (
             {"features": {"image": {"shape": [28, 28, 1]}}},
             {"features": {"image": {"shape": [32, 32, 3]}}},
@@ -110,6 +111,12 @@ def test_a_reason_is_one_line_whatever_file_it_names():
     assert str(Status(State.STALE, ("two\nlines.png: new", "not\udcffUTF-8.png: new"))) == (
         r"stale: two\nlines.png: new; not\udcffUTF-8.png: new"
     )
+
+
+def test_a_line_of_the_log_has_the_number_of_all_reasons_it_omits():
+    files = tuple(f"{number}.png was added" for number in range(1, 6))
+    assert str(Status(State.STALE, (*files, "and 15 more"))).endswith("5.png was added; and 15 more")
+    assert str(Status(State.STALE, (*files, *files))).endswith("5.png was added; and 5 more, see tensorcraft status")
 
 
 @pytest.mark.parametrize(
