@@ -126,7 +126,7 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
         # It refuses to work in a clone.
         return
 
-    def check(line: Sequence[str], others: Sequence[str] = ()) -> None:
+    def check(line: Sequence[str], others: Sequence[str] = (), _program: str = "") -> None:
         try:
             command_line_check(line, others)
         except PipelineError as error:
