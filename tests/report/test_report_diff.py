@@ -128,7 +128,7 @@ def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it
         assert done.returncode == 2
         assert f"A: expected a run in {luigi.root / 'runs'}, " in done.stderr
         assert f"got {name!r}." in done.stderr
-        assert f"Runs: {run.name}.\n" in done.stderr
+        assert f"Runs:\n  {run.name}  " in done.stderr
         assert "emove" not in done.stderr
 
 
