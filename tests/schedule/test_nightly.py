@@ -1,5 +1,6 @@
 """Dated reports: what a schedule leaves behind, as Luigi makes it and as the commands beside it see it."""
 
+import re
 import shutil
 from datetime import UTC, date, datetime, time, timedelta
 from types import SimpleNamespace
@@ -221,8 +222,11 @@ def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
     done = nightly(luigi, "--date", days_ago(3))
     assert done.returncode == 0, done.stderr
     folder = luigi.root / "report" / "history" / days_ago(3)
-    for name in ("report.html", "report.md", "report.json"):
+    for name in ("report.md", "report.json"):
         assert (folder / name).read_bytes() == (luigi.root / "report" / name).read_bytes()
+    links = re.findall(r'href="(\.\./[^"]*)"', (folder / "report.html").read_text())
+    assert links
+    assert all((folder / link).exists() for link in links), "the links to runs lead there from this folder too"
     assert luigi.artifacts("runs") == runs, "its inputs are those of the run there was"
     assert f"backfilled on {TODAY} with the current runs" in done.stderr
     again = nightly(luigi, "--date", days_ago(3))

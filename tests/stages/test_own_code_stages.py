@@ -36,7 +36,8 @@ def test_it_lies_in_the_working_directory_and_its_run_is_stale_when_its_code_cha
     for name, old, new in (("blocks", "strides=2", "strides=1"), ("recipes", "momentum=0.9", "momentum=0.8")):
         path = package / f"{name}.py"
         path.write_text(path.read_text().replace(old, new))
-    assert train()["reasons"] == ["my_package.blocks.convolution changed", "my_package.recipes.recipe changed"]
+    changed = ["my_package.blocks.convolution changed", "my_package.recipes.recipe changed"]
+    assert train()["reasons"] == [*changed, f"compared with runs/{folder.name}"]
 
 
 def test_missing_user_code_is_refused_before_any_work(luigi, tmp_path):
