@@ -4,16 +4,29 @@ import json
 import re
 
 import pytest
-from report_runs import EPOCH, RUN, render, report_of, row_of, run_of, write_evaluation, write_origin
+from report_runs import (
+    EPOCH,
+    RUN,
+    SKIPPED,
+    cells_of,
+    render,
+    report_of,
+    row_of,
+    run_of,
+    write_evaluation,
+    write_origin,
+)
 
 
 def setup_module() -> None:
-    global Cell, PublishedRow, Spread, counted, format_experiments, format_table, published_cells
+    global Cell, PublishedRow, Spread, counted, format_experiments, format_table, overview, published_cells, scoreboard
+    global sweeps
     from pipeline.report import format_experiments, format_table
     from pipeline.report.blocks import Cell
     from pipeline.report.data.published import PublishedRow
     from pipeline.report.formats import Spread
-    from pipeline.report.sections.scoreboard import counted, published_cells
+    from pipeline.report.sections.charts import sweeps
+    from pipeline.report.sections.scoreboard import counted, overview, published_cells, scoreboard
 
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -53,7 +66,7 @@ def test_each_experiment_has_a_scoreboard_and_the_overview_a_line_for_each(runs,
     assert re.findall(r'<th scope="row">(\w+)</th>', overview) == ["cifar10", "mine", "mnist_cnn"]
     assert files["report.html"].index('id="overview"') < files["report.html"].index('id="scoreboard"')
     # Unfolded is the one that was asked for.
-    assert files["report.html"].count("of other runs under this root</summary>") == 2
+    assert files["report.html"].count("of another experiment</summary>") == 2
     report = json.loads(files["report.json"])
     assert [one["experiment"] for one in report["experiments"]] == ["cifar10", "mine", "mnist_cnn"]
     assert {one["experiment"]: one["num_runs"] for one in report["experiments"]}["mnist_cnn"] == 2
@@ -243,3 +256,47 @@ def test_rows_tell_the_size_of_their_images_and_the_length_of_their_sequences_ap
     for phrase in (*sizes, *texts):
         assert re.search(rf"\| baseline_cnn / onecycle \(0+\) \| {phrase} \|", table)
         assert f'<td data-label="input shape">{phrase}</td>' in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_ranked"),
+    [
+        ({"content_digests": {"test": "3" * 64}}, False),
+        ({"content_digests": {"test": "3" * 64}, "input_shape": [32, 32, 3], "test_examples": 9_000}, False),
+        # The same images with another size have other digests.
+        ({"content_digests": {"test": "3" * 64}, "input_shape": [32, 32, 3]}, True),
+        ({"content_digests": {"train": "3" * 64, "test": "2" * 64}}, True),
+        ({"content_digests": None}, True),
+    ],
+)
+def test_a_better_row_with_other_test_data_is_not_ranked_and_not_the_best(make_run, changes, is_ranked):
+    facts = MNIST | {"input_shape": [28, 28, 3]}
+    newer = {"fingerprint": "b" * 64, "finished_at": "2026-03-02T10:00:00+00:00"}
+    folders = [
+        make_run("old", **facts | {"test_accuracy": 0.9999} | changes),
+        make_run("new", **facts | newer),
+        make_run("weak", **facts | newer | {"fingerprint": "c" * 64, "test_accuracy": 0.5, "global_batch_size": 64}),
+        make_run("skipped", **facts | SKIPPED | {"fingerprint": "d" * 64}),
+    ]
+    report = report_of(folders, ["b" * 64])
+    table = scoreboard(report, "mnist_cnn")
+    remark = "other test data"
+    rows = [(number, name.anchor[4], remark in name.alarms) for number, name, *_ in table.rows]
+    ranked_rows = [("2", "b", False), ("3", "c", False)]
+    if is_ranked:
+        assert rows == [("1", "a", False), *ranked_rows, ("–", "d", False)]
+    else:
+        assert rows == [("1", "b", False), ("2", "c", False), ("–", "a", True), ("–", "d", False)]
+    assert report.best().fingerprint[0] == ("a" if is_ranked else "b")
+    times = next(sweeps(report)).blocks[0].plot.args[0][0].lines
+    assert len(times) == (3 if is_ranked else 2)
+
+
+def test_the_overview_names_placeholder_data_and_the_number_of_runs_above_one(runs, make_run):
+    placeholder = {"dataset": "synthetic", "requested_dataset": "cifar10", "dataset_verified": False}
+    newest = {"fingerprint": "e" * 64, "finished_at": "2026-03-02T10:00:00+00:00"}
+    report = report_of([*runs, make_run("placeholder", **placeholder | newest)])
+    cells = {row["experiment"]: row for row in cells_of(next(overview(report)).blocks[0])}
+    assert cells["cifar10"]["newest"] == "73.80%, placeholder data, 2026-03-02 10:00 UTC"
+    assert cells["cifar10"]["model"] == "baseline_cnn / onecycle"
+    assert cells["mine"]["change"] == "no comparable earlier run"

@@ -65,18 +65,42 @@ def _best(rows: Sequence[Row]) -> Row | None:
     return next(iter(ranked(rows)[0]), None)
 
 
-def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the rows with a ranking metric on the requested data, best first, and the others, skipped rows last."""
+def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return the rows with a ranking metric on the requested data, best first, and two lists of unranked rows.
+
+    The first list has rows with other test data than the newest row. The second one has the rest, skipped rows last.
+    """
     with_metric = [
         row for row in rows if row.run.status == FINISHED and not row.run.is_placeholder and _merit(row) > -math.inf
     ]
     newest = max(with_metric, key=_moment, default=None)
     # Different problems have no common metric.
-    comparable = [row for row in with_metric if row.run.problem == newest.run.problem]
+    same_problem = [row for row in with_metric if row.run.problem == newest.run.problem]
+    newest = max(filter(_test_digest, same_problem), key=_moment, default=newest)
+    other_data = [row for row in same_problem if _has_other_test_data(row, newest)]
+    comparable = [row for row in same_problem if not _has_other_test_data(row, newest)]
     best_first = sorted(comparable, key=lambda row: (_merit(row), _moment(row)), reverse=True)
-    ids = set(map(id, comparable))
+    ids = set(map(id, same_problem))
     rest = [row for row in rows if id(row) not in ids]
-    return best_first, sorted(rest, key=lambda row: row.run.status == SKIPPED)
+    return best_first, other_data, sorted(rest, key=lambda row: row.run.status == SKIPPED)
+
+
+def _has_other_test_data(row: Row, other: Row) -> bool:
+    """Return whether two rows of a problem are known to differ in their test examples."""
+    if not _test_digest(row) or _test_digest(row) == _test_digest(other):
+        return False
+    # Digests of the same images differ between encodings and sizes. Their number does not.
+    is_image = len(row.run.input_shape or ()) > 1
+    return _storage(row) == _storage(other) or (is_image and row.run.test_examples != other.run.test_examples)
+
+
+def _test_digest(row: Row) -> str | None:
+    return (row.run.content_digests or {}).get("test")
+
+
+def _storage(row: Row) -> tuple[Any, ...]:
+    stored = row.run.records
+    return row.run.input_shape, stored and (stored.encoding, stored.image_size, stored.resize)
 
 
 def _merit(row: Row) -> float:

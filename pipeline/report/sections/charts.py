@@ -10,12 +10,13 @@ from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Chart, Facts, Section, Table, numbers, words
 from pipeline.report.data.changes import describe_change
+from pipeline.report.data.experiments import ranked
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import Row, differing, field_label
 from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import setting_word
-from pipeline.runs.record import FINISHED, SKIPPED, names
+from pipeline.runs.record import SKIPPED, names
 
 # Settings that the device, the backend and the precision that were used replace.
 _REQUESTED = ("requested_device", "requested_backend", "requested_precision")
@@ -70,18 +71,17 @@ def sweeps(report: Report) -> Iterator[Section]:
     """Yield the ranking metric by training time and by each swept setting, per requested experiment."""
     current = [experiment.name for experiment in report.experiments if experiment.is_current]
     for index, name in enumerate(current or [experiment.name for experiment in report.experiments], start=1):
-        rows = [row for row in report.scenarios if row.run.experiment == name and row.run.status == FINISHED]
-        metric = results_of(rows[0].run.problem).ranking.metric if rows else ""
-        rows = [row for row in rows if getattr(row, metric).mean is not None]
+        rows = ranked([row for row in report.scenarios if row.run.experiment == name])[0]
         if len(rows) < 2:
             continue
+        metric = results_of(rows[0].run.problem).ranking.metric
         title = f"{field_label(metric).capitalize()} by training time and setting"
         panels = [*_panels(rows, metric)][:_MAX_SWEEPS]
         chart = Chart(
             f"{title}: {fmt.plain(name)}",
             partial(drawings.plot_sweeps, panels),
             [f"{panel.title} by {panel.x_name}" for panel in panels],
-            note="Each point is a row of the scoreboard. Lines connect rows that differ in one setting only.",
+            note="Each point is a ranked row of the scoreboard. Lines connect rows that differ in one setting only.",
             panels=len(panels),
             has_table=True,
             is_small=True,

@@ -39,12 +39,14 @@ def overview(report: Report) -> Iterator[Section]:
         best, newest = experiment.best, experiment.newest
         cells = [MISSING] * 4
         if best:
-            model = f"{fmt.model_and_recipe(best.run)}, {fmt.plural(len(best.seeds), 'run')}"
+            num_runs = fmt.plural(len(best.seeds), "run") if len(best.seeds) > 1 else ""
+            model = fmt.joined(fmt.model_and_recipe(best.run), num_runs)
             hardware = f"{fmt.device_phrase(best.run)}, {fmt.computed_in(best.run)}"
             cells = [ranking_metric(best.run, best), model, fmt.number(best.train_seconds, 2), hardware]
         latest = MISSING
         if newest:
-            latest = f"{ranking_metric(newest, newest) or MISSING}, {fmt.moment(newest.finished_at)}"
+            data = "placeholder data" if newest.is_placeholder else ""
+            latest = fmt.joined(ranking_metric(newest, newest) or MISSING, data, fmt.moment(newest.finished_at))
         rows.append((fmt.plain(experiment.name), *cells[:2], latest, _change(experiment.change), *cells[2:]))
     columns = [*words(*titles[:5]), *words(*titles[5:], is_hidden=True)]
     label = "Experiments with their best row, and the newest run with its change"
@@ -54,7 +56,7 @@ def overview(report: Report) -> Iterator[Section]:
 
 def _change(change: Change | None) -> str:
     if change is None or not change.earlier:
-        return "no earlier run"
+        return "no comparable earlier run"
     # The name avoids confusion with the loss in the same row.
     prefix = "" if results_of(change.runs[0].problem).ranking.metric == "test_accuracy" else "accuracy "
     return f"{prefix}{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}"
@@ -68,7 +70,7 @@ def scoreboards(report: Report) -> Iterator[Section]:
         table = scoreboard(report, experiment.name)
         blocks = [table, Box("fold", [published(report, experiment.name)], summary="Results published elsewhere")]
         if index and not experiment.is_current:
-            summary = f"{fmt.plural(len(table.rows), 'row')} of other runs under this root"
+            summary = f"{fmt.plural(len(table.rows), 'row')} of another experiment"
             blocks = [Box("fold", blocks, summary=summary)]
         title = f"Scoreboard: {fmt.plain(experiment.name)}" if len(report.experiments) > 1 else "Scoreboard"
         yield Section("scoreboard" if index == 0 else f"scoreboard-{index + 1}", title, blocks)
@@ -76,8 +78,8 @@ def scoreboards(report: Report) -> Iterator[Section]:
 
 def scoreboard(report: Report, experiment: str) -> Table:
     """Return the rows of an experiment, best first. Its columns are settings that differ, and at most six others."""
-    best_first, others = ranked([row for row in report.scenarios if row.run.experiment == experiment])
-    rows = [*best_first, *others]
+    best_first, other_data, rest = ranked([row for row in report.scenarios if row.run.experiment == experiment])
+    rows = [*best_first, *other_data, *rest]
     finished = [row for row in rows if row.run.status != SKIPPED] or rows
     values = {name: [setting(row, name) for row in finished] for name in settings()}
     run, num_values = finished[0].run, {name: len(set(values[name])) for name in values}
@@ -100,7 +102,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
     lines = []
     for rank, row in enumerate(rows, start=1):
         number = fmt.number(rank) if rank <= len(best_first) else MISSING
-        name = _name(row, fmt.mark(row.fingerprints, current))
+        name = _name(row, fmt.mark(row.fingerprints, current), has_other_data=any(row is other for other in other_data))
         cells = ([setting(row, name) for name in group] for group in (shown, more))
         lines.append([number, name, *next(cells), *measured_cells(row), *next(cells)])
     order = f"Best first by {metrics}. " if len(best_first) > 1 else ""
@@ -165,10 +167,11 @@ def _is_stated(run: Run, name: str) -> bool:
     return name in _ALWAYS_STATED or getattr(run, name) not in (RunRecord.model_fields[name].default, "auto", None)
 
 
-def _name(row: Row, mark: str) -> Cell:
+def _name(row: Row, mark: str, *, has_other_data: bool) -> Cell:
     """Return the model and the recipe of a row, with reasons for caution."""
     run, runs, verdict = row.run, len(row.seeds), repeated(row)
     alarms = [*fmt.remarks(run, row.resumed), f"repetition {verdict}" if verdict.startswith("differs") else ""]
+    alarms.append("other test data" if has_other_data else "")
     return Cell(
         f"{fmt.plain(run.model)} / {fmt.plain(run.training_recipe)}",
         notes=(fmt.plural(runs, "run") if runs > 1 else fmt.plain(row.fingerprints[0])[:8],),
