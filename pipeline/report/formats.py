@@ -26,6 +26,7 @@ class Spread:
 Metric = Spread | float | None
 
 MISSING = "–"
+NO_REFERENCE = "own data, no reference checksum"
 
 _MAX_LETTERS = 80
 _DATASET_NAMES = {"cifar10": "CIFAR-10", "tiny_shakespeare": "Tiny Shakespeare"}
@@ -201,15 +202,16 @@ def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ..
     if run.fetched_from:
         reasons.append("trained on another machine")
     if resumed:
-        reasons.append(_resumed_phrase(resumed, run.epochs))
+        reasons.append(_resumed_phrase(resumed, run))
     return tuple(reasons)
 
 
-def _resumed_phrase(resumed: Sequence["Resumption"], epochs: int) -> str:
+def _resumed_phrase(resumed: Sequence["Resumption"], run: "Entry") -> str:
     phrases = []
     for resumption in resumed:
-        epoch = f"from epoch {number(resumption.epoch)}" if resumption.epoch <= epochs else "after the last epoch"
-        phrases.append(f"on {plain(resumption.hostname or 'an unknown host')} {epoch}")
+        epoch = f"from epoch {number(resumption.epoch)}" if resumption.epoch <= run.epochs else "after the last epoch"
+        host = f"on host {plain(resumption.hostname)} " if resumption.hostname not in (None, run.hostname) else ""
+        phrases.append(f"{host}{epoch}")
     phrases = list(dict.fromkeys(phrases))
     more = f"and {len(phrases) - _MAX_RESUMED} more" if len(phrases) > _MAX_RESUMED else ""
     return f"resumed {joined(*phrases[:_MAX_RESUMED], more)}"

@@ -62,7 +62,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     earlier, receipt = tuple(history.segments), setup.receipt
     if earlier:
         finished, host = len(history.rows), earlier[-1]["hostname"]
-        _logger.info("Resuming after epoch %d/%d, which was trained on %s.", finished, settings.epochs, host)
+        _logger.info("Resuming after epoch %d/%d, which was trained on host %s.", finished, settings.epochs, host)
     train_devices = setup.placement.runtime.observe_training(model)
     identity = {
         "fingerprint": setup.request.fingerprint,

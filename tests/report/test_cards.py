@@ -86,7 +86,7 @@ def test_the_dataset_card_says_how_images_are_stored_and_the_model_card_what_siz
     render([write_evaluation(run)], tmp_path / "out")
     dataset, model = ((tmp_path / "out" / name).read_text() for name in ("dataset-card.md", "model-card.md"))
     assert f"An example contains `image` ({said}), `label` and `key`." in dataset
-    assert "No reference checksum exists for this dataset" in dataset
+    assert "Own data, no reference checksum." in dataset
     assert "Its inputs are images of 64 × 64 × 3 (height, width, channels)." in model
     assert "resized until the longer side fits and padded with black" in model
 

@@ -545,7 +545,7 @@ def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window
     text = section_text(cleared, "compare")
     assert "batch 128 64" in text, "the better one is the first row of the scoreboard"
     assert "60.00% (−1.00 points, within noise)" in text
-    assert "One run each does not measure the variation between seeds." in text
+    assert "Each row has one run. Another seed may give another result." in text
     assert "A, not B 20 photos/0.jpg (cat), photos/1.jpg (dog)" in text
     assert "B, not A 10 photos/30.jpg (cat)" in text
     titles = (
@@ -569,7 +569,7 @@ def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window
         boxes[size].click()
     text = section_text(cleared, "compare")
     assert "−3.20 points, more than noise" in text
-    assert "One run each" not in text
+    assert "Each row has one run" not in text
     boxes["512"].click()
     assert "The two newest rows with the same test data." in section_text(cleared, "compare")
     assert cleared.get_log("browser") == []

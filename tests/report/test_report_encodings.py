@@ -91,7 +91,7 @@ def test_the_data_are_described_in_plain_sentences(make_run, division, sentence)
 
 def test_a_run_of_before_does_not_state_how_its_splits_were_made(make_run):
     run = write_evaluation(make_run(dataset="roses", requested_dataset="roses", dataset_verified=False))
-    end = "of 3 labels. No reference checksum exists for this dataset."
+    end = "of 3 labels. Own data, no reference checksum."
     assert paragraph(run).endswith(end)
 
 

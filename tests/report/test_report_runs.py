@@ -131,14 +131,20 @@ def test_the_evaluation_of_the_best_run_is_shown_once(make_run, tmp_path):
 
 
 SHORT = {f"{phase}_seconds": 1.0 for phase in STAGE_PHASES} | {"step_seconds": 0.1, "step_alone_seconds": 0.1}
+FASTER_MODEL = "A smaller model, another precision or an accelerator can be faster."
+FASTER_INPUT = "[Train] cache = memory, or [Records] encoding = raw for images, reduces the wait."
 SHORT |= {"input_alone_seconds": 0.1, "input_wait_share": 0.05, "compilation_seconds": 1.0}
 
 
 @pytest.mark.parametrize(
     ("seconds", "changes", "expected"),
     [
-        (100.0, {}, "compute-bound: 5% of each step was spent waiting for input"),
-        (100.0, {"input_wait_share": 0.7}, "input-bound: 70% of each step was spent waiting for input"),
+        (100.0, {}, f"compute-bound: 5% of each step was spent waiting for input. {FASTER_MODEL}"),
+        (
+            100.0,
+            {"input_wait_share": 0.7},
+            f"input-bound: 70% of each step was spent waiting for input. {FASTER_INPUT}",
+        ),
         (100.0, {"compilation_seconds": 60.0}, "dominated by compilation: 56% of the 107.0 s of the stage"),
         (10.0, {"evaluation_seconds": 30.0}, "dominated by evaluation: 65% of the 46.0 s of the stage"),
         (

@@ -186,18 +186,18 @@ def segment(first_epoch, last_epoch, hostname):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"segments": [segment(1, 1, "bench"), segment(2, 2, "other")]}, "resumed on other from epoch 2"),
+        ({"segments": [segment(1, 1, "bench"), segment(2, 2, "other")]}, "resumed on host other from epoch 2"),
         (
             {"epochs": 6, "segments": [segment(epoch, epoch, f"host{epoch}") for epoch in range(1, 7)]},
-            "resumed on host2 from epoch 2, on host3 from epoch 3, on host4 from epoch 4, and 2 more",
+            "resumed on host host2 from epoch 2, on host host3 from epoch 3, on host host4 from epoch 4, and 2 more",
         ),
         # No epoch was left to train.
         (
             {"segments": [segment(1, 2, "bench")], "epochs": 2, "epochs_restored": 2, "finished_on": "other"},
-            "resumed on other after the last epoch",
+            "resumed on host other after the last epoch",
         ),
         # A record of an earlier version.
-        ({"epochs_restored": 1}, "resumed on bench from epoch 2"),
+        ({"epochs_restored": 1}, "resumed from epoch 2"),
     ],
 )
 def test_that_a_run_was_resumed_is_said_with_where_and_from_which_epoch(make_run, changes, words):
@@ -237,8 +237,8 @@ BREAKDOWN = {
 )
 def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
     files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": share})], tmp_path / "out")
-    assert f'<p class="finding">{words}</p>' in files["report.html"]
-    assert f"\n- {words}\n" in files["report.md"]
+    assert f'<p class="finding">{words}. ' in files["report.html"]
+    assert f"\n- {words}. " in files["report.md"]
     assert "<dd>31.00 ms</dd>" in files["report.html"]
 
 

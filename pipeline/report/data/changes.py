@@ -32,7 +32,7 @@ _Values = Sequence[float | None]
 # The quantile of a smaller probability is infinite.
 _MIN_PROBABILITY = 1e-300
 _VERDICT_TEXTS = {
-    "new": "no earlier run to compare with",
+    "new": "no comparable earlier run",
     "unknown": "too few runs to estimate the noise",
     "noise": "within noise",
     "no reference": "not compared because the speed of the machine is unknown",

@@ -45,10 +45,7 @@ _NUM_JUDGED = 3
 _CURVES = ("epoch", "test_accuracy", "accuracy", "test_loss", "loss")
 _MAX_POINTS, _MAX_DEGREES = 100, 100
 _MAX_LABELS, _MAX_EXAMPLES = 10, 20
-_SEED_NOTE = (
-    "One run each does not measure the variation between seeds. Its verdict on the test accuracy holds for these "
-    "weights on this test split."
-)
+_SEED_NOTE = "Each row has one run. Another seed may give another result."
 
 
 def compare(report: Report) -> Iterator[Section]:
@@ -101,7 +98,7 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     yield Text("" if differences else "The settings of A and B do not differ.")
     columns = [*words("metric"), *numbers("A", "B", "B − A"), *words("difference")]
     yield Table(columns, [*_metric_rows(report, *rows)], label="Metrics of A and B", style="overview")
-    if min(len(row.seeds) for row in rows) == 1:
+    if max(len(row.seeds) for row in rows) == 1:
         yield Text(_SEED_NOTE, "note")
     if any(len(row.run.curves) > 1 for row in rows):
         title, runs = "Accuracy and loss by epoch of A and B, test and training", [row.run for row in rows]

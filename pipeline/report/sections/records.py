@@ -14,7 +14,7 @@ _MAX_LABELS, _OPEN_LABELS = 100, 12
 _CONTENT = {
     "yes": "The content equals the original.",
     "no": "The content was not verified.",
-    "no reference": "No reference checksum exists for this dataset.",
+    "no reference": f"{fmt.capitalized(fmt.NO_REFERENCE)}.",
 }
 _METHODS = {
     "key": ("A hash of each key, independent of the seed,", "about"),

@@ -23,7 +23,13 @@ from pipeline.settings.schema import settings_of
 # These limit the length of the page. report.json contains everything.
 _MAX_FULL, _MAX_RUNS = 24, 500
 _MAX_COMMAND = 8_000
-_REPEAT = "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train."
+_REPEAT = (
+    "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train. In a clone, activate the "
+    "environment first with `. .venv/bin/activate`."
+)
+# Advice after the verdict on the time of a step.
+_FASTER_INPUT = "[Train] cache = memory, or [Records] encoding = raw for images, reduces the wait."
+_FASTER_MODEL = "A smaller model, another precision or an accelerator can be faster."
 _MAX_EVIDENCE = 100
 
 # These times share a segment of the bar.
@@ -140,7 +146,7 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
     verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
     data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
     if data_verified == "no reference":
-        data_verified = "no reference checksum exists for this dataset"
+        data_verified = fmt.NO_REFERENCE
     device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
     rows = [
         ("Device", fmt.plain(run.requested_device), device, Cell(verified, needs_care=verified != "yes")),
@@ -246,7 +252,9 @@ def time_verdict(run: Run) -> str:
     if share is None:
         return ""
     waiting = f"{fmt.percent(share, 0)} of each step was spent waiting for input"
-    return f"input-bound: {waiting}" if share > 0.1 else f"compute-bound: {waiting}"
+    is_input_bound = share > 0.1
+    advice = _FASTER_INPUT if is_input_bound else _FASTER_MODEL
+    return f"{'input' if is_input_bound else 'compute'}-bound: {waiting}. {advice}"
 
 
 def time_blocks(run: Run) -> list[Block]:

@@ -210,7 +210,7 @@ function comparison(rows) {
     ...(isComparable ? [] : [element("p", { className: "finding" }, "The rows have different or unknown test data, so their metrics are not comparable.")]),
     ...(settings.length ? [tableOf("Different settings", ["setting", ...titles], settings.map((name) => [name, ...rows.map((row) => row.settings[name])]))] : []),
     tableOf("Metrics, with the difference from A", ["metric", ...titles], metrics),
-    ...(rows.some((row) => row.values[0].length < 2) ? [element("p", { className: "note" }, data.note)] : []),
+    ...(rows.every((row) => row.values[0].length < 2) ? [element("p", { className: "note" }, data.note)] : []),
     ...(rows.some((row) => row.curves[0].length > 1) ? [element("div", { className: "panels", role: "img", ariaLabel: "Accuracy and loss by epoch" },
       panel("Accuracy", rows, [1, 2]), panel("Loss", rows, [3, 4]))] : []),
     ...(labels.length ? [tableOf("Recall of the labels that differ most", ["label", ...titles], labels.map(([name, recalls]) => [name, ...recalls.map((recall) => `${number(100 * recall, 1)}%`)]))] : []),
