@@ -28,6 +28,8 @@ from pipeline.training.launch import TrainRequest
 from pipeline.training.model import begin, compiled_model
 
 _EVALUATION_BATCH_SIZE = 1_000
+# Limit of input bytes per evaluation batch. The activations of a model need many times more.
+_EVALUATION_INPUT_BYTES = 8 * 2**20
 # Limit of output values per evaluation batch. A sequence has outputs for each token.
 _EVALUATION_OUTPUTS = 2**24
 # Splits to evaluate, which are also prefixes of their metrics.
@@ -178,11 +180,13 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
 
 def evaluation_streams(folder: Path, manifest: Mapping, replicas: int, seed: int) -> dict[str, InputStream]:
     """Split name → evaluation stream, for the test split and, if it exists, the validation split."""
-    outputs, streams = math.prod(problem_of_records(manifest).task(manifest).output_shape), {}
+    task, streams = problem_of_records(manifest).task(manifest), {}
+    per_batch = _EVALUATION_OUTPUTS // math.prod(task.output_shape)
+    per_batch = min(_EVALUATION_BATCH_SIZE, per_batch, _EVALUATION_INPUT_BYTES // math.prod(task.input_shape))
     for name in EVALUATED_SPLITS:
         if name in manifest["splits"]:
             split = open_split(folder, manifest, name)
-            limit = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
+            limit = max(1, min(per_batch, split.num_examples))
             # Keras sums the replicas' batch sizes of the first batch, so they must be equal.
             size = max(1, limit // replicas) * replicas
             streams[name] = InputStream(split, global_batch_size=size, seed=seed)

@@ -8,6 +8,7 @@ import pytest
 import training_runs
 from training_runs import run
 
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, IncompleteTrainingError, SettingsError
 from pipeline.problems.problem import EVALUATION_NAME, TEST_IMAGES_NAME
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
@@ -297,3 +298,13 @@ def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_pat
 def test_a_batch_larger_than_the_split_is_refused(small_records, tmp_path):
     with pytest.raises(SettingsError, match="at most the 403 examples"):
         run(small_records, tmp_path / "run", global_batch_size=404)
+
+
+def test_evaluation_batches_have_a_limited_size(small_records, monkeypatch):
+    from pipeline.training import setup
+
+    manifest, sizes = read_manifest(small_records), []
+    for limit in (setup._EVALUATION_INPUT_BYTES, 10 * 32 * 32 * 3, 1):
+        monkeypatch.setattr(setup, "_EVALUATION_INPUT_BYTES", limit)
+        sizes.append(setup.evaluation_streams(small_records, manifest, 1, 0)["test"].global_batch_size)
+    assert sizes == [101, 10, 1]
