@@ -23,10 +23,11 @@ from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.problems import PROBLEMS, problem_class
+from pipeline.runs.initial_weights import find_initial_weights
 from pipeline.settings.experiments import settings_in
 from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
+from pipeline.settings.training import JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
 from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup, process_group
@@ -66,15 +67,16 @@ class Train(Stage, parameters=TrainSettings):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        # TensorFlow makes the batches on either backend, SciPy the shares of mixup.
+        # TensorFlow makes the batches on either backend, SciPy the shares of mixup and a new last layer.
         backend = ("jax", "jaxlib") if choose_backend(self.settings) == JAX else ()
-        return ("keras", "numpy", "tensorflow", *backend, *(("scipy",) if "mixup" in self.settings.augment else ()))
+        uses_scipy = "mixup" in self.settings.augment or (self.initial and self.model in PRETRAINED)
+        return ("keras", "numpy", "tensorflow", *backend, *(("scipy",) if uses_scipy else ()))
 
     def requires(self) -> Records:
         return Records()
 
     def make_settings(self) -> TrainSettings:
-        settings, self.initial = super().make_settings(), None
+        settings = super().make_settings()
         require_backend(settings)
         luigi_core = luigi.interface.core()
         if settings.processes > 1 and not luigi_core.local_scheduler:
@@ -82,11 +84,7 @@ class Train(Stage, parameters=TrainSettings):
             refuse("core", "local_scheduler", "true where several processes train", False, remedy)
         if settings.processes > 1 and luigi_core.workers > 1:
             refuse("core", "workers", "1 where several processes train", luigi_core.workers)
-        if settings.initial_weights:
-            # What checks runs takes a moment to import.
-            from pipeline.runs.initial_weights import find_initial_weights
-
-            self.initial = find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS)
+        self.initial = find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS, settings.model)
         return settings
 
     def check(self) -> None:

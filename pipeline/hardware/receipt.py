@@ -72,7 +72,7 @@ def examine(settings: TrainSettings) -> dict[str, Any]:
         HardwareMismatchError: The device is unavailable, and ``on_mismatch`` is not "fallback".
     """
     placement = place(settings)
-    precision = choose_precision(settings.precision, placement)
+    precision = choose_precision(settings.precision, placement, settings.model)
     return {"receipt": write_receipt(settings, placement, precision), "precision": precision}
 
 

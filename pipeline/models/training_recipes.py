@@ -143,3 +143,9 @@ ADAM_COSINE = _recipe(
     ),
 )
 MUON = _recipe(0.24, _muon, label_smoothing=0.2, reference_batch_size=2_000, decays_vectors=True)
+# This recipe is for pretrained models, whose weights should change little.
+FINE_TUNING = _recipe(
+    3e-4,
+    lambda rate, steps: keras.optimizers.Adam(WarmUpCosineDecay(rate, steps, warm_up=0.1)),
+    label_smoothing=0.1,
+)

@@ -1,12 +1,15 @@
 """File of a run's initial weights, identified by its content."""
 
 import hashlib
+import importlib.metadata
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.optional_packages import install_command
+from pipeline.settings.training import PRETRAINED, RANDOM
 
 SUFFIXES = (".keras", ".safetensors")
 # Member of a .keras file with dates and the version of Keras.
@@ -23,8 +26,13 @@ class InitialWeights:
     run_folder: Path | None = None
 
 
-def find_initial_weights(value: str, runs: Path) -> InitialWeights:
-    """Find weights of a run in ``runs`` by name, or of a run or file by path. Raises SettingsError without a match."""
+def find_initial_weights(value: str, runs: Path, model: str = "") -> InitialWeights | None:
+    """Find weights of a run in ``runs`` by name, or of a run or file by path. Raises SettingsError without a match.
+
+    An empty ``value`` selects the weights from the package of a ``model`` in ``PRETRAINED``. None means random weights.
+    """
+    if value in ("", RANDOM):
+        return _pretrained(model) if not value and model in PRETRAINED else None
     # This imports pydantic, which takes a tenth of a second that most starts do not need.
     from pipeline.runs.metrics import WEIGHTS_NAME
 
@@ -44,6 +52,18 @@ def find_initial_weights(value: str, runs: Path) -> InitialWeights:
         except DamagedArtifactError as error:
             raise _refusal(value, str(error).rstrip(".")) from error
     return InitialWeights(file=file, digest=digest_of(file, value), run=run, run_folder=folder if run else None)
+
+
+def _pretrained(model: str) -> InitialWeights:
+    distribution, name = PRETRAINED[model]
+    try:
+        file = Path(importlib.metadata.distribution(distribution).locate_file(name))
+    except importlib.metadata.PackageNotFoundError as error:
+        raise SettingsError(
+            f"[Train] model: the weights of {model} are in the package {distribution}, which is not installed. Install "
+            f"it with: {install_command()}"
+        ) from error
+    return InitialWeights(file=file, digest=digest_of(file, model))
 
 
 def digest_of(file: Path, value: str) -> str:

@@ -38,6 +38,8 @@ class EpochMetrics(Untrusted):
     validation_loss: Number = None
     validation_accuracy: Number = None
     train_seconds: Number
+    # Part of train_seconds that fitted the last layer of a pretrained model.
+    head_seconds: Number = None
     evaluation_seconds: Number
     examples_per_second: Number
     learning_rate: Number
@@ -86,5 +88,6 @@ def compilation_seconds(rows: Rows, compiling: Collection[int]) -> float | None:
     steady = epoch_seconds(rows, compiling)
     if steady is None:
         return None
-    extra = sum(row["train_seconds"] - steady for row in rows if row["epoch"] in compiling)
+    compiled = [row["train_seconds"] - (row.get("head_seconds") or 0) for row in rows if row["epoch"] in compiling]
+    extra = sum(compiled) - steady * len(compiled)
     return extra if extra > 0 else None

@@ -21,7 +21,7 @@ from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, 
 RECORD_NAME = "run.json"
 
 #: Version 1 lacks this field. Version 2 excludes NaN. Version 12 renamed fields. The other versions added fields.
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -158,6 +158,8 @@ class RunRecord(Untrusted):
     training_recipe: Annotated[str, renamed("training_recipe", "recipe"), About("setting", compared=True)]
     # Path from the settings. Comparisons use the digest of the weights.
     initial_weights: Annotated[str, About("setting", repeated=True)] = ""
+    # Models without pretrained weights have the default.
+    fine_tune: Annotated[str, About("setting", compared=True)] = "head_then_full"
     freeze: Annotated[str, About("setting", compared=True)] = ""
     epochs: Annotated[Count, About("setting", compared=True)]
     global_batch_size: Annotated[Count, About("setting", compared=True)]

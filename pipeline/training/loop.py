@@ -19,7 +19,7 @@ from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.models.model import assign
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
-from pipeline.settings.training import TrainSettings
+from pipeline.settings.training import HEAD, HEAD_THEN_FULL, TrainSettings
 from pipeline.training.checkpoint import (
     History,
     bytes_needed,
@@ -28,6 +28,7 @@ from pipeline.training.checkpoint import (
     save_checkpoint,
     variables_of,
 )
+from pipeline.training.fine_tuning import fit_head
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
 
@@ -139,7 +140,6 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
     model, evaluation, clock = setup.model, setup.problem.evaluation, setup.clock
     clock.enter("training")
     row = {"epoch": epoch, **_train(setup, epoch)}
-    _check_updates(model, epoch * setup.stream.steps_per_epoch)
     clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
@@ -156,6 +156,9 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
 
 def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
+    head = fit_head(model, stream, setup.group) if epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL) else {}
+    if setup.fine_tune == HEAD:
+        return head
     per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.plural
 
     def report_progress(batch: int, logs: object) -> None:
@@ -166,11 +169,13 @@ def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
     options = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}
     started = time.perf_counter()
     fitted = model.fit(stream.training(epoch - 1), **options)
-    seconds = time.perf_counter() - started
+    seconds, head_seconds = time.perf_counter() - started, head.get("train_seconds", 0)
+    _check_updates(model, epoch * stream.steps_per_epoch)
     return {
         "loss": fitted.history["loss"][-1],
         "accuracy": fitted.history["accuracy"][-1],
-        "train_seconds": round(seconds, 4),
+        "train_seconds": round(seconds + head_seconds, 4),
+        **({"head_seconds": head_seconds} if head else {}),
         "examples_per_second": round(per_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }

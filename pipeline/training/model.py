@@ -6,7 +6,7 @@ never found a faster choice (docs/LOG.md).
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.models.build import build_for_task, find_adapter, find_recipe
+from pipeline.models.efficientnet_lite import imagenet_weights
 from pipeline.models.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
 from pipeline.models.muon import KernelMuon, last_matrices
 from pipeline.models.training_recipes import Recipe, make_optimizer
@@ -26,10 +27,13 @@ from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial_weights import InitialWeights, digest_of
 from pipeline.settings.training import OF_THE_RECIPE, TrainSettings
+from pipeline.training.fine_tuning import effective_fine_tune, freeze_backbone
 
 # A compromise between the cost of a call and a response to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
 _MAX_LISTED = 20
+# The settings accept no .pth file of the user.
+_READERS = {".safetensors": load_file, ".pth": imagenet_weights}
 
 _logger = logging.getLogger(__name__)
 
@@ -49,7 +53,7 @@ def compiled_model(
     ``outputs`` is "logits" or "probabilities". Mixed labels have the format of ``mixed_loss``. ``prepare`` changes the
     seeded model before compilation. SettingsError: the model does not accept the examples of the records.
     """
-    precision = choose_precision(settings.precision, placement)
+    precision = choose_precision(settings.precision, placement, settings.model)
     jit_compile = choose_jit_compile(settings.jit_compile, placement)
     training_recipe, problem = find_recipe(settings.training_recipe), problem_of_records(manifest)
     loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", training_recipe.label_smoothing))
@@ -185,6 +189,8 @@ def begin(
         _logger.info("Adapted the model to %s examples of the train split.", f"{adapted:,}")
     loaded, omitted = _load_initial(model, settings, initial) if initial else ((), {})
     frozen = _freeze(model, settings.freeze) if settings.freeze else ()
+    if fine_tune := effective_fine_tune(settings, initial):
+        frozen += freeze_backbone(model, fine_tune)
     if not (initial or frozen or adapted):
         return None
     return {"taken": loaded, "left": omitted, "frozen": frozen, "adapted_examples": adapted}
@@ -215,7 +221,7 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
         # Preprocessing layers cache values that they derive from their weights.
         if name in loaded and hasattr(layer, "finalize_state"):
             layer.finalize_state()
-    _logger.info("Loaded initial weights from %s into %s.", file, ", ".join(loaded))
+    _logger.info("Loaded initial weights from %s into %s.", file, _listed(loaded))
     for layer, reason in omitted.items():
         _logger.info("Layer %s keeps its seeded weights: %s", layer, reason)
     return loaded, omitted
@@ -223,8 +229,8 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
 
 def _read(file: Path) -> dict[str, np.ndarray]:
     try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
+        if file.suffix in _READERS:
+            return _READERS[file.suffix](file)
         return named_weights(keras.saving.load_model(file, safe_mode=True, compile=False))
     # Readers of untrusted files raise many types of exceptions.
     except Exception as error:
@@ -251,9 +257,9 @@ def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
     prefixes = {name: accumulate(name.split("/"), "{}/{}".format) for name in layers}
     frozen = tuple(name for name in layers if any(re.fullmatch(pattern, prefix) for prefix in prefixes[name]))
     if not frozen:
-        names = ", ".join([*layers][:_MAX_LISTED])
         raise SettingsError(
-            f"[Train] freeze: {pattern!r} matches no whole name of a layer. Pass a regular expression for {names}."
+            f"[Train] freeze: {pattern!r} matches no whole name of a layer. Pass a regular expression for "
+            f"{_listed([*layers])}."
         )
     for name in frozen:
         layers[name].trainable = False
@@ -261,8 +267,14 @@ def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
         raise SettingsError(
             f"[Train] freeze: {pattern!r} freezes every layer. Pass a regular expression that leaves a layer to train."
         )
-    _logger.info("Froze the layers %s.", ", ".join(frozen))
+    _logger.info("Froze the layers %s.", _listed(frozen))
     return frozen
+
+
+@message
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 @message

@@ -17,6 +17,7 @@ from pipeline.errors import message
 from pipeline.hardware.runtime import Runtime
 from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
+from pipeline.settings.training import HEAD
 from pipeline.streams.tf_data import InputStream
 from pipeline.training.checkpoint import History
 from pipeline.training.setup import TrainingSetup
@@ -44,7 +45,7 @@ def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | N
     step = None if seconds is None else seconds / stream.steps_per_epoch
     names = ("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share")
     fields = dict.fromkeys(names) | {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, compiling)}
-    if history.restored == len(rows):
+    if history.restored == len(rows) or setup.fine_tune == HEAD:
         reason = _not_timed(0)
     else:
         batch = next(iter(stream.training(0)))

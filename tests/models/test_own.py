@@ -60,7 +60,7 @@ def test_the_output_kind_of_a_model_is_detected(package, function, kind, precisi
 def test_the_output_kind_of_built_in_models_needs_no_build():
     kinds = {name: kind_of_outputs(TASK, name, "float32") for name in MODELS}
     airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
-    logits = {"mnist_dense", *airbench, *NextToken.models}
+    logits = {"mnist_dense", "efficientnet_lite0", *airbench, *NextToken.models}
     assert {name for name, kind in kinds.items() if kind == "logits"} == logits
 
 

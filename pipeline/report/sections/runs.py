@@ -213,7 +213,8 @@ def _weights(run: Run) -> Iterator[tuple[str, str]]:
     if run.outputs == "logits":
         yield "Model output", "logits (their softmax gives probabilities)"
     if run.initial_weights_digest:
-        source = f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else fmt.plain(run.initial_weights)
+        file = fmt.plain(run.initial_weights or "ImageNet")
+        source = f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else file
         yield "Initial weights", f"{source}, sha256 {fmt.plain(run.initial_weights_digest)[:12]}"
     beginning = run.beginning or Beginning()
     if beginning.adapted_examples:
