@@ -93,9 +93,9 @@ class ProcessGroup:
         """Raise a SettingsError with the value of each process if the values differ."""
         values = self.gather(value)
         if any(each != values[0] for each in values):
-            listed = ", ".join(f"{each} (process {rank})" for rank, each in enumerate(values))
             raise SettingsError(
-                f"[Train] processes: expected the same {name} in all processes, got {listed}. Start all processes on "
+                f"[Train] processes: expected the same {name} in all processes, got "
+                f"{', '.join(f'{each} (process {rank})' for rank, each in enumerate(values))}. Start all processes on "
                 "one storage root and on devices of the same kind."
             )
 

@@ -39,6 +39,7 @@ OTHERWISE = {
     "requested_jit_compile": "true",
     "cache": "none",
     "learning_rate": 0.01,
+    "fine_tune": "full",
     "weight_decay": 0.1,
     "freeze": "conv_.*",
     "initial_weights_digest": "4" * 64,

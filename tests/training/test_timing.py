@@ -82,7 +82,7 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     model = SimpleNamespace(layers=(), steps_per_execution=12)
     runtime = SimpleNamespace(step_flops=lambda model, batch: 7.0 * len(batch[0]))
     placement = SimpleNamespace(runtime=runtime)
-    given = SimpleNamespace(model=model, stream=stream, placement=placement, group=ProcessGroup())
+    given = SimpleNamespace(model=model, stream=stream, placement=placement, group=ProcessGroup(), fine_tune="")
     parts = timing.measure(given, History(rows, [{"first_epoch": 1}]))
     assert parts["not_measured"] == "a step took 1.6 s with compilation, too long to repeat it"
     assert parts["step_seconds"] is None
