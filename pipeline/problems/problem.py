@@ -45,6 +45,7 @@ class Stream(Protocol):
 
     split: Any
     augmentation: Any
+    global_batch_size: int
 
     def evaluation(self) -> "tf.data.Dataset":
         """Return one pass over the split in its stored order."""

@@ -14,9 +14,9 @@ import scipy.special
 
 from pipeline import progress
 from pipeline.models.model import named_layers
+from pipeline.problems.problem import Stream
 from pipeline.runs.initial_weights import InitialWeights
 from pipeline.settings.training import HEAD, PRETRAINED, TrainSettings
-from pipeline.streams.tf_data import InputStream
 from pipeline.training.process_group import ProcessGroup
 
 # Decay of the kernel, chosen on a part of the train split of flower_photos (docs/LOG.md).
@@ -47,7 +47,7 @@ def freeze_backbone(model: keras.Model, fine_tune: str) -> tuple[str, ...]:
     return tuple(frozen)
 
 
-def fit_head(model: keras.Model, stream: InputStream, group: ProcessGroup) -> dict[str, float]:
+def fit_head(model: keras.Model, stream: Stream, group: ProcessGroup) -> dict[str, float]:
     """Fit the last layer of a compiled model to the train split. Return the metrics of this as of an epoch."""
     started = time.perf_counter()
     features, labels = _features(model, stream)
@@ -91,7 +91,7 @@ def logistic_regression(features: np.ndarray, labels: np.ndarray, num_labels: in
     return weights, {"loss": -float(log_shares[rows, labels].mean()), "accuracy": float(accuracy)}
 
 
-def _features(model: keras.Model, stream: InputStream) -> tuple[np.ndarray, np.ndarray]:
+def _features(model: keras.Model, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of the last layer, float32 (examples, features), and labels of the train split, in one pass."""
     labels = keras.Input((), dtype="int32")
     backbone = keras.Model([*model.inputs, labels], [model.layers[-1].input, labels])
