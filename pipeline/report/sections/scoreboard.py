@@ -133,6 +133,8 @@ def setting(row: Row, name: str) -> str:
     if name == "seed":
         seeds = [*dict.fromkeys(map(fmt.number, row.seeds))]
         return ", ".join(seeds) if len(seeds) <= _MAX_SEEDS else fmt.plural(len(seeds), "seed")
+    if name == "initial_weights_digest":
+        return fmt.plain(run.initial_weights_digest or "random")[:8]
     if name in ("requested_dataset", "input_shape"):
         return fmt.data_phrase(run) if name == "requested_dataset" else fmt.inputs(run)
     requested, effective = (setting_word(getattr(run, field)) for field in (name, name.removeprefix("requested_")))
