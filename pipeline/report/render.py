@@ -53,9 +53,10 @@ def write_report(report: Report, folder: Path) -> None:
         OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"report.json": report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report)}
+    contents = [*sections(report)]
+    texts = {"report.json": report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report, contents)}
     texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
-    texts |= _files(sections(report))
+    texts |= _files(contents)
     for name, text in texts.items():
         # JSON may contain lone surrogates, which UTF-8 cannot encode. They become "?".
         (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
@@ -69,10 +70,10 @@ def _files(parents: Iterable[Section | Box]) -> dict[str, str]:
     return files
 
 
-def to_html(report: Report) -> str:
-    """Render the page of a report."""
+def to_html(report: Report, contents: Sequence[Section]) -> str:
+    """Render the page of a report with these sections."""
     return page(
-        list(sections(report)),
+        contents,
         title=title(report),
         verdict=verdict(report),
         findings=findings(report),
