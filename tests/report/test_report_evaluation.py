@@ -119,6 +119,18 @@ def test_suspected_label_errors_are_listed_by_file_with_certain_conflicts_first(
     assert "[label_errors.csv](label_errors.csv)" in files["report.md"]
 
 
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_the_errors_of_a_row_with_several_seeds_name_the_run_they_are_of(make_run, tmp_path, num_seeds):
+    for seed in range(num_seeds):
+        facts = {"seed": seed, "fingerprint": f"{seed}" * 64, "test_accuracy": 0.6 - 0.1 * seed}
+        write_evaluation(make_run(f"seed{seed}", **facts))
+    folders, current = [tmp_path / f"seed{seed}" for seed in range(num_seeds)], [f"{n}" * 64 for n in range(num_seeds)]
+    page = render(folders, tmp_path / "out", current=current)["report.html"]
+    shown = re.findall(r"The best row has 2 runs. Shown is the run with seed (\d), with (\S+)% test accuracy.", page)
+    assert len(shown) == num_seeds - 1
+    assert set(shown) <= {("0", "60.00"), ("1", "50.00")}
+
+
 def test_only_the_best_run_has_label_errors_and_images_of_correct_predictions(make_run, tmp_path):
     names = [f"{n:064x}" for n in range(2)]
     folders = [

@@ -30,7 +30,7 @@ def test_a_run_has_the_command_that_repeats_it(make_run, tmp_path):
     command = Origin(**ORIGIN).command()
     assert command in Outline(files["report.html"]).text
     assert f"```sh\n{command}\n```" in files["report.md"]
-    assert "In a clone, activate the environment first with `. .venv/bin/activate`." in files["report.html"]
+    assert "In a clone, activate the environment first with: source .venv/bin/activate" in files["report.html"]
     assert shlex.split(command)[2:] == [
         "--Experiment-name=demo", "--Train-epochs=2", "--Train-augment=flip, crop:4", "--Train-freeze=a'b$(x)",
     ]  # fmt: skip

@@ -25,7 +25,7 @@ _MAX_FULL, _MAX_RUNS = 24, 500
 _MAX_COMMAND = 8_000
 _REPEAT = (
     "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train. In a clone, activate the "
-    "environment first with `. .venv/bin/activate`."
+    "environment first with: source .venv/bin/activate"
 )
 # Advice after the verdict on the time of a step.
 _FASTER_INPUT = "[Train] cache = memory, or [Records] encoding = raw for images, reduces the wait."
@@ -364,7 +364,15 @@ def evaluation(report: Report) -> Iterator[Section]:
     """Yield the evaluation of the best run."""
     for run in report.ordered()[:1]:
         title = f"{results_of(run.problem).evaluation_title} of the best run"
-        yield Section("evaluation", title, evaluation_blocks(report, run, "the best run"))
+        blocks = evaluation_blocks(report, run, "the best run")
+        yield Section("evaluation", title, [_seed_note(report, run), *blocks] if blocks else [])
+
+
+def _seed_note(report: Report, run: Run) -> Text:
+    """Return which run of a row with several seeds is shown. Its metrics differ from the mean of the row."""
+    num_seeds = next((len(row.seeds) for row in report.scenarios if run.fingerprint in row.fingerprints), 1)
+    shown = f"the run with seed {fmt.number(run.seed)}, with {fmt.percent(run.test_accuracy, 2)} test accuracy"
+    return Text(f"The best row has {num_seeds} runs. Shown is {shown}." if num_seeds > 1 else "", "note")
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
