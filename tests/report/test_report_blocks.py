@@ -46,7 +46,8 @@ def rendered(make_run, tmp_path, monkeypatch):
         monkeypatch.setattr(rendering, "TERMINAL", ("toys",))
         report = report_of([tmp_path / "run"], published=[])
         terminals = {width: rendering.format_table(report, width=width) for width in (40, 120)}
-        return {"html": rendering.to_html(report), "markdown": rendering.to_markdown(report), **terminals}
+        page = rendering.to_html(report, [*rendering.sections(report)])
+        return {"html": page, "markdown": rendering.to_markdown(report), **terminals}
 
     return render
 
