@@ -131,6 +131,13 @@ def read_file(path: str | Path) -> bytes:
         return file.read()
 
 
+def first_bytes(path: Path, size: int = 65_536) -> bytes:
+    """The first bytes of a file. Empty if it cannot be read."""
+    with suppress(OSError), _opened(path) as file:
+        return file.read(size)
+    return b""
+
+
 def file_digest(path: Path) -> str:
     """Hex sha256 of a file."""
     with _opened(path) as file:

@@ -13,7 +13,7 @@ from pipeline.errors import message, plural
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import FileIndex
 from pipeline.sources.file_source import SourceFiles, by_split, split_called
-from pipeline.sources.files import Stamp
+from pipeline.sources.files import Stamp, first_bytes
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
 LABELS_NAME = "labels.txt"
@@ -24,10 +24,19 @@ _NEVER_IMAGES = {"thumbs.db", "desktop.ini"}
 _NEVER_ENDINGS = {".txt", ".md", ".pdf", ".doc", ".docx", ".html", ".htm", ".xml", ".json", ".yaml", ".yml", ".ini"}
 _NEVER_ENDINGS |= {".csv", ".tsv", ".xls", ".xlsx", ".parquet", ".db", ".log", ".py", ".ipynb", ".npy", ".mat", ".zip"}
 _NEVER_ENDINGS |= {".tar", ".gz"}
+# First bytes of JPEG, PNG, GIF, WebP and TIFF files.
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 
 
 class ImageFolder(ImageSource):
     """A folder with a subfolder per label."""
+
+    endings = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif")
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        """Whether a file is an image, by its name or its first bytes."""
+        return super().has_file(path) or first_bytes(path).startswith(_SIGNATURES)
 
     def is_folder(self) -> bool:
         """True, even if the folder is missing."""

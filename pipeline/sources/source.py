@@ -117,6 +117,8 @@ class Kind(ABC):
 
     #: ``module:function`` that reads a range of a split, see ``read_batches``.
     reader: ClassVar[str]
+    #: Endings of the names of its files, in lower case.
+    endings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: SourceSettings) -> None:
         self.settings = settings
@@ -136,6 +138,11 @@ class Kind(ABC):
     def location(self, artifact: Path) -> Location:
         """Paths of the data. ``artifact`` is the folder of the source's artifact."""
         return Location(artifact=str(artifact))
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        """Whether a file looks like one of this kind."""
+        return path.name.lower().endswith(cls.endings)
 
     @abstractmethod
     def check(self) -> None:

@@ -34,6 +34,8 @@ _MAX_ROWS = 5
 class Table(ImageSource):
     """A file that lists images, their labels and optionally their splits."""
 
+    endings = (*_DELIMITERS, ".parquet")
+
     def folder(self) -> Path:
         """The folder of the table."""
         path = self.path
@@ -82,7 +84,7 @@ class Table(ImageSource):
     def _columns(self) -> list[list[str]]:
         """The columns of the settings as text, because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
-        if ending != ".parquet" and ending not in _DELIMITERS:
+        if ending not in self.endings:
             _refuse(self.settings, "a table that ends in .csv, .tsv or .parquet")
         import pyarrow
         import pyarrow.parquet

@@ -5,6 +5,8 @@ An example has ``sequence_length`` + 1 tokens. A model predicts all its tokens e
 example is the first of the next one, so each token is predicted once. Remaining tokens at the end are left out.
 """
 
+import codecs
+import contextlib
 import hashlib
 import logging
 import os
@@ -23,6 +25,7 @@ from pipeline.sources.file_source import FileSource, SourceFiles, by_split, log_
 from pipeline.sources.files import (
     cannot_be_read,
     detect_encoding,
+    first_bytes,
     is_in,
     is_inside,
     leads_out,
@@ -47,6 +50,16 @@ class Text(FileSource):
     """A text for next-token prediction."""
 
     reader = "pipeline.sources.text:read_tokens"
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        """Whether the first bytes of a file are a text in UTF-8."""
+        begin = first_bytes(path)
+        with contextlib.suppress(UnicodeDecodeError):
+            # The last character may be cut off.
+            codecs.getincrementaldecoder("utf-8")().decode(begin)
+            return bool(begin) and b"\0" not in begin
+        return False
 
     def folder(self) -> Path:
         """The folder, or that of the file."""
