@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.errors import message
 from pipeline.records.keys import index_key
@@ -18,12 +19,25 @@ from pipeline.sources.files import Stamp, digests, quoted
 INDEX_NAME = "examples.json"
 KEY_BYTES = 16
 
+#: Position of an example in another file, for the function that reads it. Empty if the example is a file itself.
+Address = Sequence[str | int]
+
+
+class Example(NamedTuple):
+    """An example before it is examined. Files that are missing, and examples inside other files, have no stamp."""
+
+    path: str
+    label: str = ""
+    stamp: Stamp = ()
+    address: Address = ()
+
 
 @dataclass(frozen=True)
 class IndexedSplit:
     """The columns of a split, each (examples,).
 
-    ``digests`` are hex sha256. ``plain`` is whether TensorFlow decodes an image file correctly.
+    ``digests`` are hex sha256. ``plain`` is whether TensorFlow decodes an image file correctly. ``addresses`` is empty
+    if each example is a file.
     """
 
     paths: Sequence[str]
@@ -31,6 +45,7 @@ class IndexedSplit:
     digests: Sequence[str]
     labels: Sequence[int] = ()
     plain: Sequence[bool] = ()
+    addresses: Sequence[Address] = ()
 
     @cached_property
     def keys(self) -> Sequence[str]:
@@ -51,11 +66,11 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files of a source. ``description_files`` maps files such as a table to their hex sha256."""
+    """The files of a source. ``description_files`` maps files such as a table to their stamp and hex sha256."""
 
     splits: Mapping[str, IndexedSplit]
     skipped: Sequence[Skipped]
-    description_files: Mapping[str, str]
+    description_files: Mapping[str, tuple[Stamp, str]]
 
     def digest(self) -> str:
         """Hex sha256 of paths, labels and contents of the examples, and of the skipped paths with reasons."""
@@ -69,26 +84,22 @@ class FileIndex:
 
     @cached_property
     def files(self) -> Mapping[str, tuple[Stamp, str]]:
-        """Path → stamp and digest of each example and each skipped file."""
+        """Path → stamp and digest of each file. A file that was missing has no stamp."""
         rows = [zip(one.paths, one.stamps, one.digests, strict=True) for one in self.splits.values()]
         rows.append((one.path, one.stamp, one.digest) for one in self.skipped)
-        return {path: (stamp, digest) for part in rows for path, stamp, digest in part}
+        return {path: (stamp, digest) for part in rows for path, stamp, digest in part} | self.description_files
 
     def changes(self, folder: Path, stamps_by_path: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
         """Describe each file of ``folder`` that has changed.
 
         ``stamps_by_path`` contains the stamps of all existing files, and ``memory`` the digests of files read before.
         """
-        # A file that was missing when it was indexed has no stamp.
-        recorded = {path: stored_file for path, stored_file in self.files.items() if stored_file[0]}
+        recorded = {path: file for path, file in self.files.items() if file[0]}
         restamped = [
             path for path, stamp in stamps_by_path.items() if path in recorded and [*stamp] != [*recorded[path][0]]
         ]
         same_size = [path for path in restamped if stamps_by_path[path][0] == recorded[path][0][0]]
-        current_digests = digests(folder, [*self.description_files, *same_size], memory)
-        for path, digest in self.description_files.items():
-            if current_digests[path] != digest:
-                yield change(path, "changed" if current_digests[path] else "removed")
+        current_digests = digests(folder, same_size, memory)
         yield from (change(path, "removed") for path in recorded if path not in stamps_by_path)
         yield from (change(path, "changed") for path in restamped if current_digests.get(path) != recorded[path][1])
         yield from (change(path, "added") for path in stamps_by_path if path not in recorded)
@@ -116,11 +127,7 @@ def read_index(path: str) -> FileIndex:
 def _read_index(path: str, stamp: tuple[int, int, int]) -> FileIndex:
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     splits = {split: IndexedSplit(**columns) for split, columns in stored["splits"].items()}
-    return FileIndex(
-        splits,
-        [Skipped(**one) for one in stored["skipped"]],
-        stored.get("description_files") or stored.get("beside", {}),
-    )
+    return FileIndex(splits, [Skipped(**one) for one in stored["skipped"]], stored["description_files"])
 
 
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:

@@ -5,12 +5,12 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.records.keys import SPLITS
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import INDEX_NAME, FileIndex, change, read_index
+from pipeline.sources.file_index import INDEX_NAME, Example, FileIndex, read_index
 from pipeline.sources.files import FolderError, Stamp, quoted, stamps
 from pipeline.sources.source import Kind
 
@@ -25,13 +25,17 @@ _logger = logging.getLogger(__name__)
 class SourceFiles:
     """Files of a source before they are examined."""
 
-    #: Split → path below the source's folder and label of each example.
-    examples: Mapping[str, Sequence[tuple[str, str]]]
-    #: Path → stamp of the files that exist.
-    stamps: Mapping[str, Stamp]
+    #: Split → its examples.
+    examples: Mapping[str, Sequence[Example]]
+    #: Path → stamp of the files that describe the examples or contain them.
+    description_files: Mapping[str, Stamp] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
     #: Names of folders, or values, that mean a split.
     split_names: Iterable[str] = ()
+
+    def all_examples(self) -> list[Example]:
+        """The examples of all splits."""
+        return [example for examples in self.examples.values() for example in examples]
 
 
 class FileSource(Kind):
@@ -80,21 +84,16 @@ class FileSource(Kind):
             SettingsError: The path contains no such source, or too few examples.
         """
 
-    def description_files(self) -> list[str]:
-        """Paths of the files that describe the examples, below the folder."""
-        return []
-
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Path → stamp of the files that exist, to be compared with ``index``."""
-        return self.find_files().stamps
+        files = self.find_files()
+        return {one.path: one.stamp for one in files.all_examples() if one.stamp} | {**files.description_files}
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each file that has changed. See ``Kind``."""
-        if not (artifact / INDEX_NAME).exists():
-            return
-        index, folder = read_index(str(artifact / INDEX_NAME)), self.folder()
-        yield from (change(path, "added") for path in self.description_files() if path not in index.description_files)
-        yield from index.changes(folder, self.stamps_now(index), artifact)
+        if (artifact / INDEX_NAME).exists():
+            index = read_index(str(artifact / INDEX_NAME))
+            yield from index.changes(self.folder(), self.stamps_now(index), artifact)
 
     def all_stamps(self) -> dict[str, Stamp]:
         """Path → stamp of all files of the folder.
@@ -108,11 +107,11 @@ class FileSource(Kind):
             refuse("Source", "path", error.expected, self.settings.path, error.hint)
 
 
-def by_split(examples: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:
-    """Split → path and label of each example, sorted, from triples that begin with the split."""
-    files: dict[str, list[tuple[str, str]]] = {split: [] for split in SPLITS}
-    for split, path, label in sorted(examples):
-        files[split].append((path, label))
+def by_split(examples: Iterable[tuple[str, Example]]) -> dict[str, list[Example]]:
+    """Split → its examples in the order of their paths, from pairs of both."""
+    files: dict[str, list[Example]] = {split: [] for split in SPLITS}
+    for split, example in sorted(examples):
+        files[split].append(example)
     return {split: listed for split, listed in files.items() if listed}
 
 

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from pipeline.artifacts.stamps import current_stamp, read_verified, write_verified
@@ -20,6 +21,14 @@ Stamp = Sequence[int]
 # A text with so few zero bytes is damaged.
 _MIN_ZEROS = 8
 _ENCODINGS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+class UndecodableError(ValueError):
+    """A file or a part of one is no usable image. ``reason`` is one of a few, and ``detail`` describes the file."""
+
+    def __init__(self, reason: str, detail: object = "") -> None:
+        self.reason, self.detail = reason, str(detail)
+        super().__init__(": ".join(filter(None, (reason, self.detail))))
 
 
 class FolderError(Exception):
@@ -129,6 +138,28 @@ def read_file(path: str | Path) -> bytes:
     """
     with _opened(path) as file:
         return file.read()
+
+
+def read_below(folder: str, path: str) -> bytes:
+    """Read a file of a folder.
+
+    Raises:
+        UndecodableError: The file cannot be read, or a link leads out of the folder.
+    """
+    full_path = os.path.join(folder, path)
+    # Few files are links.
+    real = os.path.realpath(full_path) if os.path.islink(full_path) else _real(os.path.dirname(full_path))
+    if not is_inside(real, _real(folder)):
+        raise UndecodableError("a link to a file outside the folder")
+    try:
+        return read_file(full_path)
+    except FileNotFoundError as error:
+        raise UndecodableError("file not found") from error
+    except OSError as error:
+        raise UndecodableError("cannot be read", error.strerror or error) from error
+
+
+_real = lru_cache(maxsize=4_096)(os.path.realpath)
 
 
 def first_bytes(path: Path, size: int = 65_536) -> bytes:

@@ -13,9 +13,9 @@ import re
 import signal
 import threading
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +25,8 @@ from PIL import Image, UnidentifiedImageError
 from pipeline import machine, progress
 from pipeline.errors import message
 from pipeline.settings.data import FULL_RANGE
-from pipeline.sources.file_index import Skipped
-from pipeline.sources.files import Stamp, is_inside, read_file
+from pipeline.sources.file_index import Address, Example, Skipped
+from pipeline.sources.files import UndecodableError
 
 # Maximum number of pixels by the header, which can state any size. 100 million pixels are 300 MB as RGB.
 MAX_PIXELS = 100_000_000
@@ -74,33 +74,24 @@ class Picture:
     height: int
     gray: bool
     plain: bool
+    num_bytes: int
     levels: tuple[int, int] | None = None
 
 
-class UndecodableError(ValueError):
-    """A file is no usable image. ``reason`` is one of a few, and ``detail`` describes the file."""
-
-    def __init__(self, reason: str, detail: object = "") -> None:
-        self.reason, self.detail = reason, str(detail)
-        super().__init__(": ".join(filter(None, (reason, self.detail))))
-
-
 def examine(
-    folder: Path, paths: Sequence[str], stamps: Mapping[str, Stamp]
+    read: Callable[[str, Address], bytes], folder: Path, examples: Sequence[Example]
 ) -> tuple[dict[str, Picture], list[Skipped]]:
-    """Decode each file completely. Returns the images by path, and the unusable files in the order of paths."""
-    pictures, skipped, root = {}, [], os.path.realpath(folder)
-    folders = {os.path.dirname(path) for path in paths}
-    outside = {subfolder for subfolder in folders if not is_inside(os.path.realpath(folder / subfolder), root)}
-    with warnings.catch_warnings(action="ignore"), _workers(len(paths)) as pool:
+    """Decode each image completely. Returns the images by path, and the unusable ones in the order of the examples."""
+    pictures, skipped = {}, []
+    with warnings.catch_warnings(action="ignore"), _workers(len(examples)) as pool:
         try:
-            results = pool.map(partial(_examined, str(folder), root, outside), paths, chunksize=_FILES_AT_ONCE)
-            for number, (path, result) in enumerate(zip(paths, results, strict=True), start=1):
+            results = pool.map(partial(_examined, read, str(folder)), examples, chunksize=_FILES_AT_ONCE)
+            for number, (example, result) in enumerate(zip(examples, results, strict=True), start=1):
                 if isinstance(result, Picture):
-                    pictures[path] = result
+                    pictures[example.path] = result
                 else:
-                    skipped.append(replace(result, stamp=stamps.get(path, ())))
-                progress.report("Reading images", number, len(paths), unit="images")
+                    skipped.append(result)
+                progress.report("Reading images", number, len(examples), unit="images")
         except BaseException:
             # An interrupt does not wait for the other files.
             pool.shutdown(cancel_futures=True)
@@ -130,29 +121,14 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _examined(folder: str, root: str, outside: Set[str], path: str) -> Picture | Skipped:
+def _examined(read: Callable[[str, Address], bytes], folder: str, example: Example) -> Picture | Skipped:
     content = None
     try:
-        content = _content(folder, root, outside, path)
+        content = read(folder, example.address or example.path)
         return inspect(content)
     except UndecodableError as error:
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
-        return Skipped(path, (), digest, error.reason, error.detail)
-
-
-def _content(folder: str, root: str, outside: Set[str], path: str) -> bytes:
-    """Read a file below ``folder``. ``root`` is its path without links. A link may lead ``outside``."""
-    full_path = os.path.join(folder, path)
-    # Few files are links.
-    is_out = os.path.islink(full_path) and not is_inside(os.path.realpath(full_path), root)
-    if is_out or os.path.dirname(path) in outside:
-        raise UndecodableError("a link to a file outside the folder")
-    try:
-        return read_file(full_path)
-    except FileNotFoundError as error:
-        raise UndecodableError("file not found") from error
-    except OSError as error:
-        raise UndecodableError("cannot be read", error.strerror or error) from error
+        return Skipped(example.path, example.stamp, digest, error.reason, error.detail)
 
 
 def inspect(content: bytes) -> Picture:
@@ -184,6 +160,7 @@ def inspect(content: bytes) -> Picture:
         height=height,
         gray=mode in _GRAY_MODES,
         plain=is_plain and (kind in _JPEGS or (kind == "PNG" and _is_whole_png(content))),
+        num_bytes=len(content),
         levels=levels,
     )
 

@@ -5,18 +5,17 @@ whose extension is never that of an image.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from pipeline.errors import message, plural
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import FileIndex
+from pipeline.sources.file_index import Example
 from pipeline.sources.file_source import SourceFiles, by_split, split_called
 from pipeline.sources.files import Stamp, first_bytes
-from pipeline.sources.image_source import ImageSource, checked_labels, natural
+from pipeline.sources.image_source import LABELS_NAME, ImageSource
 
-LABELS_NAME = "labels.txt"
 # Names that may stand for either split.
 _LIKE_SPLITS = {"eval", "holdout"}
 # Files of operating systems, and notes, tables and programs beside images.
@@ -54,42 +53,15 @@ class ImageFolder(ImageSource):
             )
         return path
 
-    def description_files(self) -> list[str]:
-        """The list of labels, if there is one."""
-        return [LABELS_NAME] if (self.folder() / LABELS_NAME).is_file() else []
-
     def find_files(self) -> SourceFiles:
         """The images below folders of labels."""
-        return self._select(self.all_stamps())
-
-    def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
-        """Stamps of all files. The same files in the same folders are the same examples."""
-        stamps_by_path = self.all_stamps()
-        images = {path: stamp for path, stamp in stamps_by_path.items() if "/" in path and _may_be_image(path)}
-        return images if images.keys() == index.files.keys() else self._select(stamps_by_path).stamps
-
-    def _select(self, stamps_by_path: Mapping[str, Stamp]) -> SourceFiles:
-        examples, split_names = _examples(self.settings.path, filter(_may_be_image, stamps_by_path))
-        labels = sorted({label for listed in examples.values() for _, label in listed}, key=natural)
-        stamps = {path: stamps_by_path[path] for listed in examples.values() for path, _ in listed}
-        return SourceFiles(examples, stamps, self._in_order(labels), split_names)
-
-    def _in_order(self, names: list[str]) -> tuple[str, ...]:
-        """Labels in the order of labels.txt, or sorted without that file."""
-        listing, path = self.folder() / LABELS_NAME, self.settings.path
-        if listing.is_file():
-            try:
-                lines = listing.read_text(encoding="utf-8-sig").splitlines()
-            except (OSError, ValueError) as error:
-                _refuse(path, f" {LABELS_NAME} is not in UTF-8 ({error}).")
-            listed = [line.strip() for line in lines if line.strip()]
-            if missing := [label for label in names if label not in listed]:
-                refuse(
-                    *("Source", "path", f"one line per folder of images in {LABELS_NAME}", path),
-                    f" Missing: {', '.join(map(ascii, missing))}.",
-                )
-            names = list(dict.fromkeys(listed))
-        return checked_labels(names, path, "path")
+        stamps = self.all_stamps()
+        examples, split_names = _examples(
+            self.settings.path, {path: stamps[path] for path in filter(_may_be_image, stamps)}
+        )
+        labels = self.ordered_labels(one.label for listed in examples.values() for one in listed)
+        descriptions = {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}
+        return SourceFiles(examples, descriptions, labels, split_names)
 
 
 def _refuse(path: str, hint: str) -> NoReturn:
@@ -102,18 +74,19 @@ def _may_be_image(path: str) -> bool:
     return name not in _NEVER_IMAGES and os.path.splitext(name)[1] not in _NEVER_ENDINGS
 
 
-def _examples(path: str, images: Iterable[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
-    """Split → path and label of each example, and the folders of splits."""
+def _examples(path: str, images: Mapping[str, Stamp]) -> tuple[dict[str, list[Example]], list[str]]:
+    """Split → its examples, and the folders of splits."""
     parts = {image: image.split("/") for image in images}
     splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
     is_deep = any(len(one) > 2 for one in parts.values())
     if "train" in splits.values():
         _check_splits(path, splits, is_deep, len(parts))
     has_splits = is_deep and all(splits.values())
-    if has_splits:
-        examples = by_split((splits[one[0]], image, one[1]) for image, one in parts.items() if len(one) > 2)
-    else:
-        examples = by_split(("train", image, one[0]) for image, one in parts.items() if len(one) > 1)
+    examples = by_split(
+        (splits[one[0]] if has_splits else "train", Example(image, one[has_splits], images[image]))
+        for image, one in parts.items()
+        if len(one) > 1 + has_splits
+    )
     if "train" not in examples:
         _refuse(path, " It has no train split." if examples else _no_label_folders(len(parts)))
     return examples, [*splits] if has_splits else []

@@ -1,10 +1,9 @@
 """Reading of ranges of image files. Threads read and check files one batch ahead. Pixels are decoded per batch."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import tensorflow as tf
@@ -13,15 +12,14 @@ from pipeline import machine
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
-from pipeline.sources.file_index import IndexedSplit, read_index
-from pipeline.sources.files import read_file
+from pipeline.sources.file_index import Address, IndexedSplit, read_index
 from pipeline.sources.image_files import SIGNATURES, UndecodableError, encode_plain
-from pipeline.sources.source import Location, SourceInfo
+from pipeline.sources.source import SOURCES, Location, SourceInfo
 
 _BATCH = 128
 
 
-def read_files(
+def read_images(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
     """Read the examples ``start`` to ``stop - 1`` of an indexed split. See ``source.read_batches``.
@@ -30,9 +28,10 @@ def read_files(
         ChangedSourceError: A file is missing or has changed since it was indexed.
     """
     indexed, channels = read_index(location.listing).splits[split], info.features[IMAGE].shape[2]
+    read_file = partial(SOURCES.load(info.origin).read, location.folder)
 
     def read(batch: range) -> np.ndarray | list[bytes]:
-        contents = [_content(location.folder, indexed, index, form, info.value_range) for index in batch]
+        contents = [_content(read_file, indexed, index, form, info.value_range) for index in batch]
         return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
 
     batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
@@ -64,11 +63,17 @@ def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.nd
         return decoder(tf.constant([encode_plain(content)])).numpy()
 
 
-def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
+def _content(
+    read_file: Callable[[Address | str], bytes],
+    indexed: IndexedSplit,
+    index: int,
+    form: ImageForm,
+    value_range: tuple[int, int],
+) -> bytes:
     """The stored bytes, which are those of the file if it is plain and has the encoding of the records."""
-    path = os.path.join(folder, indexed.paths[index])
+    path = indexed.paths[index]
     try:
-        content = read_file(path)
+        content = read_file(indexed.addresses[index] if indexed.addresses else path)
         if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
             raise UndecodableError("changed")
         stored_encoding = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"

@@ -7,22 +7,24 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.features import image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import INDEX_NAME, FileIndex, IndexedSplit, Skipped
+from pipeline.sources.file_index import INDEX_NAME, Address, Example, FileIndex, IndexedSplit, Skipped
 from pipeline.sources.file_source import FileSource, SourceFiles, log_split_names
-from pipeline.sources.files import file_digest, quoted
+from pipeline.sources.files import digests, quoted, read_below
 from pipeline.sources.source import Location, SourceInfo
 
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
 
+#: File in a folder of images that lists the labels in their order, one per line.
+LABELS_NAME = "labels.txt"
 # Share of the 65,536 values. Images of 10, 12 and 14 bits use a 64th to a quarter of them.
 _LITTLE_OF_THE_RANGE = 0.25
 
@@ -32,7 +34,9 @@ _logger = logging.getLogger(__name__)
 class ImageSource(FileSource):
     """Image files. Subclasses find the files and their labels."""
 
-    reader = "pipeline.sources.image_reading:read_files"
+    reader = "pipeline.sources.image_reading:read_images"
+    #: Reads the file of an image, from the folder and the example's address, or its path if it has none.
+    read: ClassVar[Callable[[str, Address | str], bytes]] = staticmethod(read_below)
 
     def location(self, artifact: Path) -> Location:
         """The folder and the index."""
@@ -44,18 +48,44 @@ class ImageSource(FileSource):
         from pipeline.sources.image_files import examine
 
         folder, files = self.folder(), self.find_files()
-        paths = [path for entries in files.examples.values() for path, _ in entries]
-        pictures, skipped = examine(folder, paths, files.stamps)
+        examples = files.all_examples()
+        pictures, skipped = examine(self.read, folder, examples)
         log_split_names(files)
-        _judge(self.settings, skipped, len(paths))
+        _judge(self.settings, skipped, len(examples))
         splits = {split: _indexed(entries, pictures, files) for split, entries in files.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
             refuse("Source", "path", "valid images in the train split", self.settings.path)
-        index = FileIndex(splits, skipped, {name: file_digest(folder / name) for name in self.description_files()})
+        described = digests(folder, [*files.description_files], None)
+        descriptions = {name: (stamp, described[name]) for name, stamp in files.description_files.items()}
+        index = FileIndex(splits, skipped, descriptions)
         if artifact:
             index.write(artifact)
         return self._info(index, files.label_names, [*pictures.values()])
+
+    def ordered_labels(self, labels: Iterable[str], setting: str = "path") -> tuple[str, ...]:
+        """The names of the labels in the order of labels.txt, or in their natural order without that file."""
+        names, path = sorted(set(labels), key=natural), self.settings.path
+        if listed := self.listed_labels():
+            if missing := [label for label in names if label not in listed]:
+                refuse(
+                    *("Source", "path", f"one line per label in {LABELS_NAME}", path),
+                    f" Missing: {', '.join(map(ascii, missing))}.",
+                )
+            names = listed
+        return checked_labels(names, path, setting)
+
+    def listed_labels(self) -> list[str]:
+        """The lines of labels.txt. Empty without that file."""
+        listing = self.folder() / LABELS_NAME
+        try:
+            lines = listing.read_text(encoding="utf-8-sig").splitlines() if listing.is_file() else []
+        except (OSError, ValueError) as error:
+            refuse(
+                *("Source", "path", f"{LABELS_NAME} in UTF-8", self.settings.path),
+                f" {LABELS_NAME} is not in UTF-8 ({error}).",
+            )
+        return [*dict.fromkeys(line.strip() for line in lines if line.strip())]
 
     def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:
         encodings = {picture.encoding for picture in pictures}
@@ -63,7 +93,6 @@ class ImageSource(FileSource):
         sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
         channels = 1 if all(picture.gray for picture in pictures) else 3
         num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
-        num_bytes = sum(size for indexed in index.splits.values() for size, *_ in indexed.stamps)
         return SourceInfo(
             dataset=self.name(),
             origin=self.settings.dataset,
@@ -72,7 +101,7 @@ class ImageSource(FileSource):
             label_names=label_names,
             num_examples=num_examples,
             test_share=0.0 if "test" in num_examples else self.settings.test_share,
-            bytes_per_example=num_bytes // len(pictures),
+            bytes_per_example=sum(picture.num_bytes for picture in pictures) // len(pictures),
             smallest_side=min(min(shape) for shape in shapes),
             value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
             skipped=dict(sorted(Counter(one.reason for one in index.skipped).items())),
@@ -80,15 +109,16 @@ class ImageSource(FileSource):
         )
 
 
-def _indexed(entries: Sequence[tuple[str, str]], pictures: Mapping[str, "Picture"], files: SourceFiles) -> IndexedSplit:
+def _indexed(examples: Sequence[Example], pictures: Mapping[str, "Picture"], files: SourceFiles) -> IndexedSplit:
     numbers = {name: number for number, name in enumerate(files.label_names)}
-    usable = [(path, label) for path, label in entries if path in pictures]
+    usable = [example for example in examples if example.path in pictures]
     return IndexedSplit(
-        paths=[path for path, _ in usable],
-        labels=[numbers[label] for _, label in usable],
-        stamps=[files.stamps[path] for path, _ in usable],
-        digests=[pictures[path].digest for path, _ in usable],
-        plain=[pictures[path].plain for path, _ in usable],
+        paths=[example.path for example in usable],
+        labels=[numbers[example.label] for example in usable],
+        stamps=[example.stamp for example in usable],
+        digests=[pictures[example.path].digest for example in usable],
+        plain=[pictures[example.path].plain for example in usable],
+        addresses=[example.address for example in usable if example.address],
     )
 
 

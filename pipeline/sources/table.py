@@ -11,7 +11,7 @@ from typing import NoReturn
 from pipeline.errors import message
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import closest, refuse
-from pipeline.sources.file_index import FileIndex
+from pipeline.sources.file_index import Example, FileIndex
 from pipeline.sources.file_source import SourceFiles, by_split, split_called
 from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
@@ -49,10 +49,6 @@ class Table(ImageSource):
             )
         return path.parent
 
-    def description_files(self) -> list[str]:
-        """The table."""
-        return [self.path.name]
-
     def find_files(self) -> SourceFiles:
         """The images that the table lists."""
         folder, settings = self.folder(), self.settings
@@ -61,8 +57,7 @@ class Table(ImageSource):
         split_names = named[0] if named else ["train"] * len(paths)
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
         self._check_labels(labels)
-        examples = by_split(zip(map(split_called, split_names), paths, labels, strict=True))
-        if "train" not in examples:
+        if "train" not in map(split_called, split_names):
             _refuse(self.settings, "a table with rows of the train split")
         stamps = stamps_of(folder, paths)
         if not stamps:
@@ -74,12 +69,16 @@ class Table(ImageSource):
                 "images that have an address.",
                 "path_column",
             )
+        examples = by_split(
+            (split_called(split), Example(path, label, stamps.get(path, ())))
+            for path, label, split in zip(paths, labels, split_names, strict=True)
+        )
         label_names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
-        return SourceFiles(examples, stamps, label_names, split_names)
+        return SourceFiles(examples, stamps_of(folder, [self.path.name]), label_names, split_names)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. An unchanged table has the same examples."""
-        return stamps_of(self.folder(), index.files)
+        return stamps_of(self.folder(), {*index.files, self.path.name})
 
     def _columns(self) -> list[list[str]]:
         """The columns of the settings as text, because the label 007 is not the number 7."""

@@ -20,7 +20,7 @@ from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import FileIndex, IndexedSplit
+from pipeline.sources.file_index import Example, FileIndex, IndexedSplit
 from pipeline.sources.file_source import FileSource, SourceFiles, by_split, log_split_names, split_called
 from pipeline.sources.files import (
     cannot_be_read,
@@ -74,13 +74,13 @@ class Text(FileSource):
         log_split_names(files)
         splits, texts = {}, {}
         for split, entries in files.examples.items():
-            contents = {path: self._content(folder, path) for path, _ in entries}
+            contents = {one.path: self._content(folder, one.path) for one in entries}
             texts[split] = "".join(self._decoded(path, content) for path, content in contents.items())
             if not texts[split]:
                 _refuse(self.settings, f" The {split} split is empty.")
             splits[split] = IndexedSplit(
                 paths=[*contents],
-                stamps=[files.stamps[path] for path in contents],
+                stamps=[one.stamp for one in entries],
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
             )
         if len(names := set().union(*texts.values())) < 2:
@@ -104,17 +104,15 @@ class Text(FileSource):
                 f" The folders {', '.join(map(quoted, labels[:5]))} look like labels, which a text does not have. "
                 "Pass one of these folders to join its texts.",
             )
-        if has_splits:
-            # Beside folders of splits a file is a note.
-            examples = by_split(
-                (split_called(path.partition("/")[0]), path, "") for path in stamps_by_path if "/" in path
-            )
-        else:
-            examples = by_split(("train", path, "") for path in stamps_by_path)
+        # Beside folders of splits a file is a note.
+        examples = by_split(
+            (split_called(path.partition("/")[0]) if has_splits else "train", Example(path, stamp=stamp))
+            for path, stamp in stamps_by_path.items()
+            if "/" in path or not has_splits
+        )
         if "train" not in examples:
             _refuse(self.settings, "", "a folder train beside the folders of other splits")
-        stamps = {path: stamps_by_path[path] for listed in examples.values() for path, _ in listed}
-        return SourceFiles(examples, stamps, split_names=tops if has_splits else ())
+        return SourceFiles(examples, split_names=tops if has_splits else ())
 
     def _content(self, folder: Path, path: str) -> bytes:
         real, root = os.path.realpath(folder / path), os.path.realpath(folder)

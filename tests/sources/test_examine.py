@@ -8,13 +8,17 @@ import psutil
 import pytest
 from image_files import write_folder, written_png  # of tests
 
-from pipeline.sources import image_files
+from pipeline.sources import files, image_files
+from pipeline.sources.file_index import Example
+from pipeline.sources.files import read_below
 
 _LOOKS_AND_DIES = """
 import os, sys
 from pipeline import progress
 from pathlib import Path
 from pipeline.sources import image_files
+from pipeline.sources.file_index import Example
+from pipeline.sources.files import read_below
 
 image_files.MANY_FILES = 0
 def die(*progress, **unit):
@@ -23,7 +27,8 @@ def die(*progress, **unit):
 progress.report = die
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    image_files.examine(folder, [str(path.relative_to(folder)) for path in folder.rglob("*.png")], {})
+    examples = [Example(str(path.relative_to(folder))) for path in folder.rglob("*.png")]
+    image_files.examine(read_below, folder, examples)
 """
 
 
@@ -37,8 +42,8 @@ def test_processes_find_what_threads_find(tmp_path, monkeypatch):
     bad = {"b.jpg": b"no image", "bomb.png": written_png(60_000, 60_000, 8)}
     folder = write_folder(tmp_path / "images", a=60, b=60, bad=bad)
     paths = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
-    stamps = {path: (number, 0, 0, 0) for number, path in enumerate(paths)}
-    by_threads = image_files.examine(folder, paths, stamps)
+    examples = [Example(path, stamp=(number, 0, 0, 0)) for number, path in enumerate(paths)]
+    by_threads = image_files.examine(read_below, folder, examples)
     assert [len(part) for part in by_threads] == [120, 2]
     monkeypatch.setattr(image_files, "MANY_FILES", 0)
     started, real = [], image_files.ProcessPoolExecutor
@@ -48,7 +53,7 @@ def test_processes_find_what_threads_find(tmp_path, monkeypatch):
         return real(*arguments, **options)
 
     monkeypatch.setattr(image_files, "ProcessPoolExecutor", counted)
-    assert image_files.examine(folder, paths, stamps) == by_threads
+    assert image_files.examine(read_below, folder, examples) == by_threads
     assert started
 
 
@@ -70,6 +75,6 @@ def test_an_error_without_a_number_is_reported_by_its_text(tmp_path, monkeypatch
     def gone(path: str) -> bytes:
         raise OSError("gone")
 
-    monkeypatch.setattr(image_files, "read_file", gone)
-    _, (skipped,) = image_files.examine(tmp_path, ["a.png"], {})
+    monkeypatch.setattr(files, "read_file", gone)
+    _, (skipped,) = image_files.examine(read_below, tmp_path, [Example("a.png")])
     assert (skipped.reason, skipped.detail) == ("cannot be read", "gone")

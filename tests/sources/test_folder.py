@@ -168,7 +168,7 @@ def a_linked_folder(tmp_path):
         (a_split_by_another_name, "Found 'eval'. Rename folders of splits"),
         (
             labels_txt_lacks_one,
-            "one line per folder of images in labels.txt, got '{}'. Missing: 'cats'",
+            "one line per label in labels.txt, got '{}'. Missing: 'cats'",
         ),
         (labels_txt_is_no_text, "labels.txt is not in UTF-8"),
         (a_label_of_two_lines, r"Rename 'cats\nand more'"),
