@@ -107,6 +107,42 @@ def test_of_runs_that_come_out_alike_at_most_1_in_20_is_called_a_change(number, 
     assert 0.02 <= alarms / len(draws) <= 0.06
 
 
+def seeds_of(accuracies, made_from, first):
+    """Runs of one command that differ in their seed, from the first number on."""
+    return [
+        entry(n, value, made_from=made_from, seed=seed)
+        for seed, (n, value) in enumerate(enumerate(accuracies, start=first))
+    ]
+
+
+# Of the first command, two seeds alone say nothing of the noise.
+@pytest.mark.parametrize("newest", [3, 5])
+def test_of_equal_models_whose_seeds_differ_at_most_1_in_20_commands_is_called_a_change(newest):
+    generator, alarms, total = np.random.default_rng(newest), 0, 300
+    for _ in range(total):
+        draws = generator.normal(0.7, 0.02, newest + 4).tolist()
+        entries = seeds_of(draws[:2], "first", 1) + seeds_of(draws[2:4], "second", 3) + seeds_of(draws[4:], "third", 5)
+        # Whichever seed is named, all of the command count.
+        figure = change_of(entries, 4 + newest).test_accuracy
+        assert figure.value == pytest.approx(statistics.mean(draws[4:]))
+        assert figure.baseline == pytest.approx(statistics.mean(draws[2:4]))
+        alarms += judge_change(figure) in ("better", "worse")
+    assert 0.01 <= alarms / total <= 0.06
+
+
+def test_seeds_of_one_command_are_no_change_of_each_other():
+    change = change_of(seeds_of([0.7, 0.8, 0.6, 0.7], "one", 1), 4)
+    assert (change.earlier, change.since, judge_change(change.test_accuracy)) == (0, None, "new")
+
+
+def test_a_command_is_compared_with_other_code_that_ran_between_its_seeds():
+    first, between = seeds_of([0.7, 0.8], "one", 1), entry(2, 0.9, made_from="other")
+    again = first[1].model_copy(update={"finished_at": "2026-03-03T10:00:00+00:00", "fingerprint": f"{3:064x}"})
+    change = change_of([first[0], between, again], 3)
+    assert (change.earlier, change.test_accuracy.baseline) == (1, 0.9)
+    assert change.test_accuracy.value == pytest.approx(0.75)
+
+
 @pytest.mark.parametrize("of_one_code", [True, False])
 def test_changes_are_compared_as_the_simulation_does(of_one_code):
     past, now = [0.70, 0.71, 0.69, 0.702], 0.72

@@ -300,3 +300,29 @@ def test_the_overview_names_placeholder_data_and_the_number_of_runs_above_one(ru
     assert cells["cifar10"]["newest"] == "73.80%, placeholder data, 2026-03-02 10:00 UTC"
     assert cells["cifar10"]["model"] == "baseline_cnn / onecycle"
     assert cells["mine"]["change"] == "no comparable earlier run"
+
+
+def test_an_experiment_and_the_history_compare_the_same_runs(runs, make_run):
+    """All seeds of the newest command with the runs of other code, whichever of them were requested."""
+    facts = MNIST | {"experiment": "cifar10", "dataset": "cifar10"}
+    accuracies = {"1": (0.9, 0.91), "2": (0.8, 0.96, 0.91)}
+    folders = [
+        write_origin(
+            make_run(
+                f"{code}{seed}",
+                **facts
+                | {"fingerprint": (code + str(seed)) * 32, "seed": seed, "test_accuracy": accuracy}
+                | {"finished_at": f"2026-03-{code}{seed}T10:00:00+00:00"},
+            ),
+            code=code,
+        )
+        for code, values in accuracies.items()
+        for seed, accuracy in enumerate(values, start=1)
+    ]
+    report = report_of([*runs, *folders], current=["22" * 32])
+    experiment = next(one for one in report.experiments if one.name == "cifar10")
+    assert [experiment.change] == report.changes
+    assert experiment.change.earlier == 2
+    assert experiment.change.test_accuracy.value == pytest.approx(0.89)
+    (one_command,) = report_of(folders[2:], current=["22" * 32]).changes
+    assert one_command.earlier == 0

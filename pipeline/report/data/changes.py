@@ -59,7 +59,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Comparable current runs, the number of ``earlier`` ones, and the end of the last of these."""
+    """Comparable current runs, the number of ``earlier`` ones of other code, and the end of the last of these."""
 
     runs: list[Entry]
     earlier: int
@@ -79,14 +79,22 @@ class Change:
 
 
 def changes(groups: Iterable[Sequence[Entry]], current: Collection[tuple[str, str]]) -> list[Change]:
-    """Return the changes of the ``current`` runs, by fingerprint and ``finished_at``, per group of comparable runs."""
+    """Return the changes of the ``current`` runs, by fingerprint and ``finished_at``, per group of comparable runs.
+
+    The runs that differ from a current run only in their seed count as current. They differ by noise alone.
+    """
     changes_by_group = []
     for group in groups:
-        runs = _newest_of_each(entry for entry in group if (entry.fingerprint, entry.finished_at) in current)
-        if runs:
-            rest = [entry for entry in group if not any(entry is run for run in runs)]
-            changes_by_group.append(_change(runs, rest))
+        origins = {_origin(entry) for entry in group if (entry.fingerprint, entry.finished_at) in current}
+        if origins:
+            runs = [entry for entry in group if _origin(entry) in origins]
+            changes_by_group.append(_change(runs, [entry for entry in group if _origin(entry) not in origins]))
     return changes_by_group
+
+
+def _origin(entry: Entry) -> str:
+    """Return the code, the settings and the data of a run without its seed. Earlier records have only a fingerprint."""
+    return entry.made_from or entry.fingerprint
 
 
 def compare_metrics(
@@ -145,17 +153,18 @@ def describe_change(change: MetricChange) -> str:
 
 
 def _change(current: list[Entry], rest: Sequence[Entry]) -> Change:
-    first_end = min(map(age_order, current))
-    earlier = [entry for entry in rest if age_order(entry) < first_end]
+    last_end = max(map(age_order, current))
+    earlier = [entry for entry in rest if age_order(entry) < last_end]
     previous = earlier[-1:]
     if previous and previous[0].made_from is not None:
         previous = [entry for entry in earlier if entry.made_from == previous[0].made_from]
     recent = earlier[-_MAX_EARLIER_RUNS:]
+    runs = _newest_of_each(current)
     return Change(
-        runs=current,
+        runs=runs,
         earlier=len(earlier),
         since=previous[-1].finished_at if previous else None,
-        test_accuracy=_accuracy(current, _newest_of_each(previous), _newest_of_each(recent)),
+        test_accuracy=_accuracy(runs, _newest_of_each(previous), _newest_of_each(recent)),
         examples_per_second=_throughput(current, previous, recent),
     )
 
