@@ -163,13 +163,15 @@ class Chart:
 class Text:
     """A paragraph, or another ``kind`` such as a heading, a note, a finding, a command, prose, or a list mark.
 
-    ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold.
+    ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold. The
+    contents of the page link to a heading with an ``anchor``, its id.
     """
 
     text: str = ""
     kind: str = "paragraph"
     lead: str = ""
     shades: Sequence[tuple[str, int]] = ()
+    anchor: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.text or self.lead or self.shades)
@@ -224,9 +226,9 @@ class Box:
 Block = Table | Facts | Links | Chart | Text | Gallery | Box
 
 
-def titled(title: str, *blocks: Block) -> list[Block]:
+def titled(title: str, *blocks: Block, anchor: str = "") -> list[Block]:
     """Return the blocks below a heading, or nothing without blocks."""
-    return [Text(title, "heading"), *blocks] if any(blocks) else []
+    return [Text(title, "heading", anchor=anchor), *blocks] if any(blocks) else []
 
 
 @dataclass(frozen=True)
@@ -236,3 +238,17 @@ class Section:
     name: str
     title: str
     blocks: Sequence[Block]
+
+    def contents(self) -> list[tuple[str, str]]:
+        """Return the id and the title of the section, and of headings with an anchor."""
+        return [(self.name, self.title), *_anchored(self.blocks)]
+
+
+def _anchored(blocks: Sequence[Block]) -> list[tuple[str, str]]:
+    anchored = []
+    for block in blocks:
+        if isinstance(block, Box):
+            anchored += _anchored(block.blocks)
+        elif isinstance(block, Text) and block.anchor:
+            anchored.append((block.anchor, block.text))
+    return anchored

@@ -114,9 +114,9 @@ def plain(text: Any, longest: int = _MAX_LETTERS) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def hosts(hostnames: Sequence[str | None]) -> str:
+def hosts(runs: Sequence["Run"]) -> str:
     """Return the hosts of several runs, or their number above three."""
-    names = list(dict.fromkeys(plain(name) for name in hostnames if name))
+    names = list(dict.fromkeys(plain(run.hostname) for run in runs if run.hostname))
     if len(names) > 3:
         return plural(len(names), "host")
     return ", ".join(names) or "an unknown host"
@@ -190,8 +190,8 @@ def computed_in(run: "Entry") -> str:
     return f"{precision} by JAX" if run.backend == "jax" else precision
 
 
-def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ...]:
-    """Return reasons for caution about a run or row. ``resumed`` lists the processes that resumed its runs."""
+def remarks(run: "Run", *runs: "Run") -> tuple[str, ...]:
+    """Return reasons for caution about a run, or about the row of these runs."""
     if run.status == SKIPPED:
         return (f"skipped: {plain(run.mismatch.cause, 200)}",)
     reasons = []
@@ -201,7 +201,7 @@ def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ..
         reasons.append(f"fallback from {plain(run.requested_device)}")
     if run.fetched_from:
         reasons.append("trained on another machine")
-    if resumed:
+    if resumed := [resumption for one in runs or (run,) for resumption in one.resumed]:
         reasons.append(_resumed_phrase(resumed, run))
     return tuple(reasons)
 
@@ -248,6 +248,6 @@ def run_name(run: "Run", current: Sequence[str] = ()) -> str:
     """Return the name of a run for legends."""
     effective, requested = plain(run.effective_device), plain(run.requested_device)
     device = effective if requested in ("auto", effective) else f"{requested} → {effective}"
-    details = joined(device, computed_in(run), *remarks(run, run.resumed))
+    details = joined(device, computed_in(run), *remarks(run))
     identity = f"{plain(run.fingerprint)[:8]}, batch {number(run.global_batch_size)}, seed {number(run.seed)}"
     return f"{model_and_recipe(run)} on {details} ({joined(identity, mark([run.fingerprint], current))})"

@@ -60,8 +60,8 @@ class Report:
     predictions: dict[int, Any]
 
     def best(self) -> Run | None:
-        """Return the run of the best row of the requested experiment, or else the first requested run."""
-        return best_run(self.experiments) or next(iter(self.requested()), None)
+        """Return the run of the best row of the requested experiment, or None."""
+        return best_run(self.experiments)
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
@@ -86,8 +86,12 @@ class Report:
 
     def ordered(self) -> list[Run]:
         """Return all runs, the best one first, then the requested runs, then the newest."""
-        best = [experiment.best.run for experiment in self.experiments[:1] if experiment.best]
-        return list({id(run): run for run in (*best, *self.requested(), *self.runs)}.values())
+        runs = (self.best(), *self.requested(), *self.runs)
+        return list({id(run): run for run in runs if run}.values())
+
+    def row_of(self, run: Run) -> Row:
+        """Return the row of the scoreboard with a run."""
+        return next(row for row in self.scenarios if any(one is run for one in row.runs))
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
         """Return the pictures of a run by kind, or {}."""

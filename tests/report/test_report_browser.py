@@ -110,6 +110,8 @@ def small_page(tmp_path_factory) -> Path:
         )
         for name, date in (("a", "2026-03-02T10:00:00+00:00"), ("b", "2026-03-01T10:00:00+00:00"))
     ]
+    for folder_of_run in folders:
+        write_predictions(folder_of_run, {3, 7}, name=f"photos/{'x' * 60}_{{}}.jpg")
     render(folders, folder / "out", drawn=True)
     return folder / "out" / "report.html"
 
@@ -289,6 +291,8 @@ def test_the_reader_chooses_the_columns(opened):
     choice["finished"].click()
     choice["device"].click()
     assert set(visible_titles(opened)) == {*titles, "finished"} - {"device"}
+    hint = opened.find_element(By.XPATH, "//*[@class='toolbar']/span")
+    assert hint.text == "More columns: device, device verified, speed-up or reason …"
     assert rows(opened, "finished")[0].startswith("2026-03-")
 
 
@@ -370,6 +374,9 @@ def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop_and_words_s
             assert shares, what
             assert min(shares) > 0.99, what
         assert page.execute_script(scrolling) == []
+        names = page.execute_script("return [...document.querySelectorAll('.gallery small')]")
+        assert names
+        assert all(name.get_property("scrollWidth") <= name.get_property("clientWidth") for name in names)
         sizes = page.execute_script(pixels)
         assert min(sizes) >= 9
         assert max(sizes) <= 20
@@ -418,6 +425,15 @@ def test_the_contents_link_to_every_section_and_stay_visible_beside_it_on_a_wide
         top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
         assert 0 <= wide.execute_script(top, "#definitions") < 900
         assert (wide.execute_script(top, "nav") >= 0) == is_visible
+
+
+def test_the_contents_link_to_the_time_and_to_the_command_of_the_best_run(cleared, small_page):
+    cleared.get(small_page.as_uri())
+    for name, heading in (("time", "Time"), ("repeat", "Repeat this run")):
+        cleared.find_element(By.CSS_SELECTOR, f"nav a[href='#{name}']").click()
+        found = cleared.find_element(By.ID, name)
+        assert found.text == heading
+        assert -1 < cleared.execute_script("return arguments[0].getBoundingClientRect().top", found) < 900
 
 
 def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboard_is_open(
@@ -534,7 +550,7 @@ def section_text(browser, name: str) -> str:
 
 def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window):
     cleared.get(page_of_rows.as_uri())
-    assert "The two newest rows with the same test data." in section_text(cleared, "compare")
+    assert "The best row, and the next one with the same test data." in section_text(cleared, "compare")
     boxes = {
         box.find_element(By.XPATH, "./ancestor::tr").find_element(By.CSS_SELECTOR, "td[data-label='batch']").text: box
         for box in cleared.find_elements(By.CSS_SELECTOR, ".scoreboard input[type=checkbox]")
@@ -571,7 +587,7 @@ def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window
     assert "−3.20 points, more than noise" in text
     assert "Each row has one run" not in text
     boxes["512"].click()
-    assert "The two newest rows with the same test data." in section_text(cleared, "compare")
+    assert "The best row, and the next one with the same test data." in section_text(cleared, "compare")
     assert cleared.get_log("browser") == []
 
 
@@ -604,7 +620,7 @@ def test_the_values_of_a_point_are_shown_on_hover_and_without_the_script(cleared
         cleared.get(page_of_rows.as_uri())
         assert not cleared.find_elements(By.CSS_SELECTOR, ".scoreboard input")
         text = section_text(cleared, "compare")
-        assert "test accuracy 73.30 ± 0.10% 76.50 ± 0.10% +3.20 points more than noise" in text
+        assert "test accuracy 76.50 ± 0.10% 73.30 ± 0.10% −3.20 points more than noise" in text
         assert "more than noise" in text
     finally:
         cleared.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

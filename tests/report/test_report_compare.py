@@ -1,4 +1,4 @@
-"""The comparison of the two newest rows, its noise, and the data with which the page compares others."""
+"""The comparison of the two best or newest rows, its noise, and the data with which the page compares others."""
 
 import json
 
@@ -42,13 +42,29 @@ def tables(report) -> list[list[dict]]:
     return [cells_of(block) for block in folded if isinstance(block, Table) and block]
 
 
-def test_the_two_newest_rows_with_the_same_problem_and_test_data_are_compared(compared):
+OTHER_DIGESTS = DIGESTS | {"test": "3" * 64}
+
+
+def test_the_best_row_is_compared_with_the_next_one_on_its_data(compared):
     report = compared(
-        ({"global_batch_size": 64}, None),
-        ({"global_batch_size": 128, "test_accuracy": 0.75}, None),
-        ({"global_batch_size": 256, "content_digests": DIGESTS | {"test": "3" * 64}}, None),
-        ({"global_batch_size": 512, "content_digests": None}, None),
+        ({"global_batch_size": 32, "content_digests": OTHER_DIGESTS, "test_accuracy": 0.99}, None),
+        ({"global_batch_size": 64, "test_accuracy": 0.9}, None),
+        ({"global_batch_size": 128, "test_accuracy": 0.8, "content_digests": None}, None),
+        ({"global_batch_size": 256, "test_accuracy": 0.7}, None),
+        ({"global_batch_size": 512, "test_accuracy": 0.6}, None),
     )
+    assert tables(report)[0] == [{"setting": "batch", "A": "64", "B": "256"}]
+    assert next(compare(report)).blocks[0].text == "The best row, and the next one with the same test data."
+
+
+def test_of_rows_with_other_data_than_the_best_the_two_newest_are_compared(compared):
+    report = compared(
+        ({"global_batch_size": 64, "content_digests": OTHER_DIGESTS}, None),
+        ({"global_batch_size": 128, "content_digests": OTHER_DIGESTS, "test_accuracy": 0.75}, None),
+        ({"global_batch_size": 256}, None),
+    )
+    note = "The two newest rows with the same test data. The best row has other test data."
+    assert next(compare(report)).blocks[0].text == note
     settings, metrics, *_ = tables(report)
     assert settings == [{"setting": "batch", "A": "64", "B": "128"}]
     assert metrics[0] == {
@@ -72,17 +88,18 @@ def test_the_head_tells_whether_the_lead_of_the_best_row_is_more_than_noise(comp
 
 
 def test_the_head_names_no_lead_over_rows_with_other_test_data(compared):
-    assert findings(compared(({}, None), ({"content_digests": DIGESTS | {"test": "3" * 64}}, None))) == []
+    only = "Only one row of the scoreboard is comparable, so there is no second one to compare it with."
+    assert findings(compared(({}, None), ({"content_digests": OTHER_DIGESTS}, None))) == [only]
 
 
 def test_rows_without_common_test_data_are_not_compared(compared):
-    report = compared(({}, None), ({"content_digests": DIGESTS | {"test": "3" * 64}}, None))
+    report = compared(({}, None), ({"content_digests": OTHER_DIGESTS}, None))
     assert list(compare(report)) == []
     assert compare_data(report) == ""
 
 
 def test_the_examples_that_only_one_run_gets_right_are_named_with_the_wrong_prediction(compared):
-    report = compared(({"global_batch_size": 64}, range(30)), ({}, range(20, 33)))
+    report = compared(({"global_batch_size": 64, "test_accuracy": 0.74}, range(30)), ({}, range(20, 33)))
     *_, only_a, only_b = tables(report)
     assert [row["example"] for row in only_a] == ["photos/30.jpg", "photos/31.jpg", "photos/32.jpg"]
     assert only_a[0] == {"example": "photos/30.jpg", "actual": "cat", "predicted by B": "dog"}

@@ -127,7 +127,7 @@ def test_runs_that_differ_in_more_than_their_seed_are_never_averaged(scenarios, 
 def test_two_hosts_of_one_kind_are_one_row_and_labels_of_it(scenarios):
     seconds = {"train_seconds": 10.0}, {"train_seconds": 14.0}
     (row,) = scenarios(seconds[0], {"seed": 1, "hostname": "other"} | seconds[1])
-    assert row.hostnames == ["bench", "other"]
+    assert [run.hostname for run in row.runs] == ["bench", "other"]
     assert row.train_seconds.mean == 12.0
 
 

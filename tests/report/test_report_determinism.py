@@ -35,8 +35,8 @@ IDENTICAL, DIFFERENT = True, False
     ],
 )
 def test_a_row_says_what_was_seen_of_its_runs(found, deterministic, said):
-    row = row_of(run_of(deterministic=deterministic), repetitions=[*map(repetition, found)])
-    assert repeated(row) == said
+    runs = [run_of(deterministic=deterministic).model_copy(update={"repetition": repetition(one)}) for one in found]
+    assert repeated(row_of(runs[0], runs=runs)) == said
 
 
 def repetition(is_identical):
@@ -49,7 +49,8 @@ def test_weights_that_differ_are_marked(make_run):
     (row,) = build_report([make_run()], current=[]).scenarios
     marked = {"differs": DIFFERENT, "bit-identical": IDENTICAL}
     for words, one in marked.items():
-        cells = measured_cells(replace(row, repetitions=[repetition(one)]))
+        run = row.run.model_copy(update={"repetition": repetition(one)})
+        cells = measured_cells(replace(row, runs=[run]))
         assert [cell.needs_care for cell in cells if str(cell) == words] == [words == "differs"]
 
 

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import EPOCH, RUN, render, write_evaluation, write_predictions
+from report_runs import EPOCH, RUN, render, run_of, write_evaluation, write_predictions
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import DamagedArtifactError
@@ -66,7 +66,7 @@ def test_pictures_have_the_names_of_their_files_and_the_probabilities_of_both_la
     assert "predicted ship (97.0%), actual cat (10.0%)" in files["report.html"]
     assert "predicted and actual dog (34.0%), second ship (10.0%)" in files["report.html"]
     whole = html.escape(name.format(7), quote=False)
-    assert f'<small title="{whole}"><bdi>{whole}</bdi></small>' in files["report.html"]
+    assert f"<small>{whole}</small>" in files["report.html"]
     assert f"{'x' * 100}/7.jpg: predicted ship (97.0%), actual cat (10.0%)" in files["report.md"]
     assert "<img src=x" not in files["report.html"]
 
@@ -119,16 +119,44 @@ def test_suspected_label_errors_are_listed_by_file_with_certain_conflicts_first(
     assert "[label_errors.csv](label_errors.csv)" in files["report.md"]
 
 
-@pytest.mark.parametrize("num_seeds", [1, 2])
-def test_the_errors_of_a_row_with_several_seeds_name_the_run_they_are_of(make_run, tmp_path, num_seeds):
-    for seed in range(num_seeds):
-        facts = {"seed": seed, "fingerprint": f"{seed}" * 64, "test_accuracy": 0.6 - 0.1 * seed}
+MEDIANS = {
+    (0.6,): "",
+    # The newest seed is the last.
+    (0.6, 0.5): "2 runs. Shown is seed 0, which has the better test accuracy (60.00%).",
+    (0.6, 0.4, 0.5): "3 runs. Shown is seed 2, which has the median test accuracy (50.00%).",
+    (0.6, 0.7, 0.4): "3 runs. Shown is seed 0, which has the median test accuracy (60.00%).",
+    (0.6, 0.7, 0.8, 0.4): "4 runs. Shown is seed 1, which has the median test accuracy (70.00%).",
+}
+
+
+@pytest.mark.parametrize("accuracies", MEDIANS)
+def test_the_errors_of_a_row_with_several_seeds_are_those_of_its_median_run(make_run, tmp_path, accuracies):
+    names = [f"{seed}" * 64 for seed in range(len(accuracies))]
+    for seed, accuracy in enumerate(accuracies):
+        date = f"2026-03-0{1 + seed}T10:00:00+00:00"
+        facts = {"seed": seed, "fingerprint": names[seed], "test_accuracy": accuracy, "finished_at": date}
         write_evaluation(make_run(f"seed{seed}", **facts))
-    folders, current = [tmp_path / f"seed{seed}" for seed in range(num_seeds)], [f"{n}" * 64 for n in range(num_seeds)]
-    page = render(folders, tmp_path / "out", current=current)["report.html"]
-    shown = re.findall(r"The best row has 2 runs. Shown is the run with seed (\d), with (\S+)% test accuracy.", page)
-    assert len(shown) == num_seeds - 1
-    assert set(shown) <= {("0", "60.00"), ("1", "50.00")}
+    folders = [tmp_path / f"seed{seed}" for seed in range(len(accuracies))]
+    page = render(folders, tmp_path / "out", current=names)["report.html"]
+    assert [part.partition("<")[0] for part in page.split("The best row has ")[1:]] == [
+        *filter(None, [MEDIANS[accuracies]])
+    ]
+    shown = re.search(r"Shown is seed (\d)", MEDIANS[accuracies] or "Shown is seed 0")[1]
+    assert re.search(r'<details class="run" open>.*?id="run-(\d)', page, re.DOTALL)[1] == shown
+    assert f'<a href="#run-{shown * 12}">' in page
+
+
+def test_the_median_run_of_a_row_of_texts_is_that_of_the_loss():
+    from pipeline.report.data.scenarios import scenarios
+
+    losses = {"a": (0.5, 1.7), "b": (0.6, 1.9), "c": (0.7, 1.8)}
+    runs = [
+        run_of(problem="next_token", fingerprint=name * 64, test_accuracy=accuracy, test_loss=loss)
+        for name, (accuracy, loss) in losses.items()
+    ]
+    (row,) = scenarios(runs)
+    assert row.run.fingerprint[0] == "c"
+    assert row.finished_at == runs[0].finished_at
 
 
 def test_only_the_best_run_has_label_errors_and_images_of_correct_predictions(make_run, tmp_path):
@@ -181,7 +209,7 @@ def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
     folders = [write_evaluation(make_run(f"run{n}", fingerprint=name)) for n, name in enumerate(names)]
     page = render(folders, tmp_path / "out", current=names)["report.html"]
     assert page.count('alt="test image 7') == 3
-    assert page.count("<bdi>test image 7<") == 5
+    assert page.count("<small>test image 7<") == 5
 
 
 @pytest.mark.parametrize(

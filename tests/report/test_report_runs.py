@@ -53,6 +53,26 @@ def test_a_clean_work_tree_has_no_mark(make_run, tmp_path):
     assert f"<dd>{'c' * 40}</dd>" in page
 
 
+def test_a_row_with_several_seeds_is_repeated_by_one_command(make_run, tmp_path):
+    names = [f"{seed}" * 64 for seed in range(3)]
+    for seed, name in enumerate(names):
+        settings = SETTINGS["Train"] | ({"seed": str(seed)} if seed else {})
+        origin = ORIGIN | {"settings": {"Train": settings}}
+        make_run(f"seed{seed}", fingerprint=name, seed=seed, origin=origin, test_accuracy=0.5 + seed % 2 / 10)
+    page = render([tmp_path / f"seed{seed}" for seed in range(3)], tmp_path / "out", current=names)["report.html"]
+    commands = re.findall(r'<pre class="command" tabindex="0">([^<]*)</pre>', page)
+    assert commands[0].endswith(" --seeds 0,1,2")
+    assert sum("--seeds 0,1,2" in command for command in commands) == 1
+    assert "--Train-seed" not in commands[0]
+    assert page.count("The command repeats all runs of the row.") == 1
+
+
+def test_the_reason_for_the_device_is_not_folded(make_run, tmp_path):
+    reason = "auto: no GPU listed by TensorFlow"
+    page = render([make_run(device_reason=reason)], tmp_path / "out")["report.html"]
+    assert f'<td data-label="Effective">cpu, AMD EPYC 9B14<small>{reason}</small></td>' in page
+
+
 def test_a_run_of_an_earlier_version_has_no_command(make_run, tmp_path):
     page = render([make_run()], tmp_path / "out")["report.html"]
     for absent in ("Repeat this run", "Settings that differ", "Commit", "Parameters", "Model size", "--Force-stage"):

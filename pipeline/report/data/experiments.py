@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.problems.results import merit
 from pipeline.report.data.changes import Change, changes
-from pipeline.report.data.reading import Entry, Run
+from pipeline.report.data.reading import Entry, Run, split_counts
 from pipeline.report.data.scenarios import Row
 from pipeline.runs.record import FINISHED, SKIPPED
 
@@ -56,8 +56,12 @@ def experiments(
 
 
 def best_run(summaries: Sequence[Experiment]) -> Run | None:
-    """Return the run of the best row of the first requested experiment that has one, or None."""
-    return next((experiment.best.run for experiment in summaries if experiment.is_current and experiment.best), None)
+    """Return the run of the best row of the first requested experiment that has one, or None.
+
+    Without a request, all experiments count.
+    """
+    requested = [experiment for experiment in summaries if experiment.is_current] or summaries
+    return next((experiment.best.run for experiment in requested if experiment.best), None)
 
 
 def _best(rows: Sequence[Row]) -> Row | None:
@@ -77,30 +81,35 @@ def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     # Different problems have no common metric.
     same_problem = [row for row in with_metric if row.run.problem == newest.run.problem]
     newest = max(filter(_test_digest, same_problem), key=_moment, default=newest)
-    other_data = [row for row in same_problem if _has_other_test_data(row, newest)]
-    comparable = [row for row in same_problem if not _has_other_test_data(row, newest)]
+    other_data = [row for row in same_problem if has_other_data(row.run, newest.run)]
+    comparable = [row for row in same_problem if not has_other_data(row.run, newest.run)]
     best_first = sorted(comparable, key=lambda row: (_merit(row), _moment(row)), reverse=True)
     ids = set(map(id, same_problem))
     rest = [row for row in rows if id(row) not in ids]
     return best_first, other_data, sorted(rest, key=lambda row: row.run.status == SKIPPED)
 
 
-def _has_other_test_data(row: Row, other: Row) -> bool:
-    """Return whether two rows of a problem are known to differ in their test examples."""
-    if not _test_digest(row) or _test_digest(row) == _test_digest(other):
+def has_other_data(run: Run, other: Run, split: str = "test") -> bool:
+    """Return whether two runs of a problem are known to differ in the examples of a split."""
+    digests = [(one.content_digests or {}).get(split) for one in (run, other)]
+    if not digests[0] or digests[0] == digests[1]:
         return False
     # Digests of the same images differ between encodings and sizes. Their number does not.
-    is_image = len(row.run.input_shape or ()) > 1
-    return _storage(row) == _storage(other) or (is_image and row.run.test_examples != other.run.test_examples)
+    is_image = len(run.input_shape or ()) > 1
+    return _storage(run) == _storage(other) or (is_image and _size(run, split) != _size(other, split))
+
+
+def _size(run: Run, split: str) -> int | None:
+    return run.test_examples if split == "test" else split_counts(run).get(split)
+
+
+def _storage(run: Run) -> tuple[Any, ...]:
+    stored = run.records
+    return run.input_shape, stored and (stored.encoding, stored.image_size, stored.resize)
 
 
 def _test_digest(row: Row) -> str | None:
     return (row.run.content_digests or {}).get("test")
-
-
-def _storage(row: Row) -> tuple[Any, ...]:
-    stored = row.run.records
-    return row.run.input_shape, stored and (stored.encoding, stored.image_size, stored.resize)
 
 
 def _merit(row: Row) -> float:
@@ -108,4 +117,4 @@ def _merit(row: Row) -> float:
 
 
 def _moment(row: Row) -> datetime:
-    return datetime.fromisoformat(row.run.finished_at)
+    return datetime.fromisoformat(row.finished_at)

@@ -114,6 +114,12 @@ def _call_hook(problem: str, field: str, *arguments: object) -> Any:
     return list(result) if isinstance(result, Iterator) else result
 
 
+def split_counts(run: Run) -> dict[str, int | None]:
+    """Return the number of examples of each split, as far as the run contains it."""
+    values = call_hook(run.problem, "card", run) or {}
+    return {"test": run.test_examples} | {split: count for split, count, _ in values.get("counts", ())}
+
+
 def read_run(folder: Path) -> Run:
     """Read a run.
 

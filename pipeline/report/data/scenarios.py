@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from pipeline.report.data.reading import Entry, Repetition, Resumption, Run
+from pipeline.problems.results import merit
+from pipeline.report.data.reading import Entry, Run
 from pipeline.report.formats import Spread, hosts, is_fallback, plain
 from pipeline.runs.metrics import compiling_epochs, epoch_seconds
 from pipeline.runs.record import SKIPPED, names
@@ -56,16 +57,13 @@ class Speedup:
 class Row:
     """Runs that share all fields of the record that are not ``repeated``, by seed.
 
-    ``run`` is the first run in the order of the request. ``epoch_seconds`` and ``step_seconds`` exclude compiling
-    epochs.
+    ``run`` stands for the row. Its ranking metric is the median, or the better one of two runs. ``finished_at`` is the
+    end of the newest run. ``epoch_seconds`` and ``step_seconds`` exclude compiling epochs.
     """
 
     run: Run
-    seeds: list[int]
-    fingerprints: list[str]
-    hostnames: list[str | None]
-    repetitions: list[Repetition | None]
-    resumed: list[Resumption]
+    runs: list[Run]
+    finished_at: str
     train_seconds: Spread
     examples_per_second: Spread
     epoch_seconds: Spread
@@ -77,10 +75,27 @@ class Row:
     validation_tta_accuracy: Spread
     speedup: Speedup | None = None
 
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs. A run that was repeated on another host has its seed twice."""
+        return [run.seed for run in self.runs]
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """Fingerprints of the runs."""
+        return [run.fingerprint for run in self.runs]
+
     def to_json(self) -> dict[str, Any]:
         """Return the shared fields of the runs, and the fields of the row."""
-        fields = {name: plain_data(value) for name, value in vars(self).items() if name != "run"}
-        return {**facts(self.run, (*_row_fields(), "mismatch", "finished_at")), **fields}
+        fields = {name: plain_data(value) for name, value in vars(self).items() if name not in ("run", "runs")}
+        lists = {
+            "seeds": self.seeds,
+            "fingerprints": self.fingerprints,
+            "hostnames": [run.hostname for run in self.runs],
+            "repetitions": plain_data([run.repetition for run in self.runs]),
+            "resumed": plain_data([resumption for run in self.runs for resumption in run.resumed]),
+        }
+        return {**facts(self.run, (*_row_fields(), "mismatch")), **fields, **lists}
 
 
 def plain_data(value: Any) -> Any:
@@ -124,21 +139,19 @@ def _row_fields() -> tuple[str, ...]:
 
 
 def _row(runs: Sequence[Run]) -> Row:
-    by_seed = sorted(runs, key=lambda run: run.seed)
     # A repetition on another host has the same accuracy, which must not count twice.
-    distinct_runs = {run.fingerprint: run for run in reversed(runs)}.values()
+    distinct_runs = [*{run.fingerprint: run for run in reversed(runs)}.values()]
+    # Of equal runs, the newest comes first.
+    best_first = sorted(distinct_runs, key=lambda run: merit(run.problem, vars(run)))[::-1]
     epochs = [_epoch_seconds(run) for run in runs]
     steps = [
         seconds / run.steps_per_epoch if seconds is not None and run.steps_per_epoch else None
         for seconds, run in zip(epochs, runs, strict=True)
     ]
     return Row(
-        run=runs[0],
-        seeds=[run.seed for run in by_seed],
-        fingerprints=[run.fingerprint for run in by_seed],
-        hostnames=[run.hostname for run in by_seed],
-        repetitions=[run.repetition for run in by_seed],
-        resumed=[resumption for run in runs for resumption in run.resumed],
+        run=best_first[(len(best_first) - 1) // 2],
+        runs=sorted(runs, key=lambda run: run.seed),
+        finished_at=runs[0].finished_at,
         epoch_seconds=mean_and_deviation(epochs),
         step_seconds=mean_and_deviation(steps),
         **{name: mean_and_deviation([getattr(run, name) for run in distinct_runs]) for name in _SEED_METRICS},
@@ -208,7 +221,7 @@ def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
     comparable = [other for other in fit if not differing_fields(row, other)]
     cpu_rows = [other for other in comparable if other.run.effective_device == "cpu"]
     if cpu_rows:
-        baseline = max(cpu_rows, key=lambda peer: (datetime.fromisoformat(peer.run.finished_at), peer.fingerprints[0]))
+        baseline = max(cpu_rows, key=lambda peer: (datetime.fromisoformat(peer.finished_at), peer.fingerprints[0]))
     else:
         baseline = min(comparable, key=lambda peer: (peer.examples_per_second.mean, peer.fingerprints[0]))
     if row is baseline:
@@ -240,4 +253,4 @@ def _exclusion_reason(row: Row) -> str:
 
 
 def _row_name(row: Row) -> str:
-    return f"{plain(row.run.effective_device)} on {hosts(row.hostnames)} ({plain(row.fingerprints[0])[:8]})"
+    return f"{plain(row.run.effective_device)} on {hosts(row.runs)} ({plain(row.fingerprints[0])[:8]})"

@@ -8,13 +8,15 @@ from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Chart, Facts, Section, Table, numbers, words
+from pipeline.report.blocks import Chart, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import describe_change
-from pipeline.report.data.experiments import ranked
+from pipeline.report.data.experiments import has_other_data, ranked
+from pipeline.report.data.history import Trend, age_order
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import Row, differing, field_label
 from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
+from pipeline.report.sections.last_run import data_changes
 from pipeline.report.sections.scoreboard import setting_word
 from pipeline.runs.record import SKIPPED, names
 
@@ -26,14 +28,15 @@ _MAX_SWEEPS = 8
 def curves(report: Report) -> Iterator[Section]:
     """Yield accuracy and loss by epoch, or the final metrics if each run has one epoch."""
     drawn = report.drawn()
-    run_names, metrics = [fmt.run_name(run, report.current) for run in drawn], [*map(_final_metrics, drawn)]
+    metrics = [*map(_final_metrics, drawn)]
+    run_names = [fmt.joined(fmt.run_name(run, report.current), _data(run, drawn)) for run in drawn]
     if not report.has_curves():
         yield Section("ends", "At the end of training", [Facts([*zip(run_names, metrics, strict=True)])])
         return
     current = {run.experiment for run in report.requested()}
     total = sum(run.status != SKIPPED for run in report.runs if not current or run.experiment in current)
     selection = f" Drawn are {len(drawn)} of {total} runs, requested runs first, then the best."
-    settings = [{**_settings(run), "seed": run.seed} for run in drawn]
+    settings = [{**_settings(run), "seed": run.seed, "data": _data(run, drawn)} for run in drawn]
     swept = differing(settings)
     labels = [
         _label(facts, swept) or fmt.plain(run.fingerprint)[:8] for run, facts in zip(drawn, settings, strict=True)
@@ -54,9 +57,17 @@ def _settings(run: Run) -> dict[str, Any]:
     return {name: getattr(run, name) for name in fields if name not in _REQUESTED}
 
 
+def _data(run: Run, runs: Sequence[Run]) -> str:
+    """Return "earlier data" if the run has other examples than the newest of the runs, or ""."""
+    newest = max(runs, key=age_order)
+    return "earlier data" if any(has_other_data(run, newest, split) for split in run.content_digests or ()) else ""
+
+
 def _label(facts: Mapping[str, Any], swept: Iterable[str]) -> str:
     """Return the swept settings of a run for a chart."""
-    return ", ".join(f"{field_label(name)} {setting_word(facts[name])}" for name in swept)
+    return fmt.joined(
+        *(f"{field_label(name)} {setting_word(facts[name])}" for name in swept if name != "data"), facts.get("data", "")
+    )
 
 
 def _final_metrics(run: Run) -> str:
@@ -129,10 +140,12 @@ def _point(row: Row, field: str) -> tuple[float | None, float | None]:
 
 def history(report: Report) -> Iterator[Section]:
     """Yield changes since the last comparable runs, and metrics of all runs of this storage root by date."""
+    changed = [Text(sentence, "finding") for sentence in data_changes(report)]
     groups = [group for group in report.history if len(group.entries) > 1][: drawings.MAX_LINES]
     if not groups:
+        yield Section("history", "History", changed)
         return
-    titles = [group_name(group.entries[0]) for group in groups]
+    titles = _group_names(groups)
     endpoints = [[fmt.percent(group.entries[index].test_accuracy) for index in (0, -1)] for group in groups]
     note = "All runs reported under this root, in groups of comparable runs. Lines connect runs of the same seed."
     chart = Chart(
@@ -142,7 +155,7 @@ def history(report: Report) -> Iterator[Section]:
         note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
         legend=[(name, fmt.plural(len(group.entries), "run")) for name, group in zip(titles, groups, strict=True)],
     )
-    yield Section("history", "History", [change_table(report), chart])
+    yield Section("history", "History", [*changed, change_table(report), chart])
 
 
 def change_table(report: Report) -> Table:
@@ -158,6 +171,21 @@ def change_table(report: Report) -> Table:
             before, now, difference = show(metric.baseline), show(metric.value), show_change(metric.change)
             rows.append((group_name(run), title, before, now, difference, describe_change(metric)))
     return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
+
+
+def _group_names(groups: Sequence[Trend]) -> list[str]:
+    """Return the names of groups, with the end of the last run for groups that only their data tell apart."""
+    names = [group_name(group.entries[0]) for group in groups]
+    newest = {
+        name: max((g.entries[-1] for g, n in zip(groups, names, strict=True) if n == name), key=age_order)
+        for name in names
+    }
+    return [
+        name
+        if group.entries[-1].content_digests == newest[name].content_digests
+        else f"{name}, earlier data until {fmt.moment(group.entries[-1].finished_at)}"
+        for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def group_name(run: Entry) -> str:

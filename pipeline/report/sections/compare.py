@@ -1,4 +1,4 @@
-"""Comparison of rows of the scoreboard, of the two newest, and as data with which the page compares up to four.
+"""Comparison of two rows of the scoreboard, and data with which the page compares up to four.
 
 Accuracies of one run each are compared on the test examples that only one of them predicts correctly (McNemar 1947).
 This does not measure the variation between seeds. Rows with several seeds are compared as in `data.changes`.
@@ -20,11 +20,10 @@ from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Chart, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
-from pipeline.report.data.experiments import ranked
-from pipeline.report.data.history import age_order
+from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.scenarios import Row, differing
 from pipeline.report.report import Report
-from pipeline.report.sections.scoreboard import setting, setting_title, settings
+from pipeline.report.sections.scoreboard import row_settings
 from pipeline.runs.record import FINISHED
 
 #: Largest probability of a difference between equal models that counts as more than noise.
@@ -49,15 +48,23 @@ _SEED_NOTE = "Each row has one run. Another seed may give another result."
 
 
 def compare(report: Report) -> Iterator[Section]:
-    """Yield the comparison of the two newest rows with the same problem and test data."""
-    if pair := _newest_pair(report):
-        yield Section("compare", "Compare", [*_comparison(report, *reversed(pair))])
+    """Yield the comparison of the two best rows with the same test data, or else of the two newest."""
+    if pair := _best_pair(report):
+        note = "The best row, and the next one with the same test data."
+    elif pair := _newest_pair(report):
+        note, pair = "The two newest rows with the same test data.", pair[::-1]
+        if (best := report.best()) and has_other_data(best, pair[1].run):
+            note += " The best row has other test data."
+    if pair:
+        yield Section("compare", "Compare", [Text(note, "note"), *_comparison(report, *pair)])
 
 
 def lead_sentence(report: Report, experiment: str) -> str:
-    """Return by how much the best row of an experiment leads the second one. Empty if they are not comparable."""
+    """Return by how much the best row of an experiment leads the second one. Empty if it is not known."""
     rows = ranked([row for row in report.scenarios if row.run.experiment == experiment])[0][:2]
-    if len(rows) < 2 or not _data_key(rows[0]) or _data_key(rows[0]) != _data_key(rows[1]):
+    if len(rows) == 1:
+        return "Only one row of the scoreboard is comparable, so there is no second one to compare it with."
+    if not rows or not _data_key(rows[0]) or _data_key(rows[0]) != _data_key(rows[1]):
         return ""
     field = results_of(rows[0].run.problem).ranking.metric
     title, factor, decimals, unit = next((title, *form) for title, name, *form in _METRICS if name == field)
@@ -69,6 +76,16 @@ def lead_sentence(report: Report, experiment: str) -> str:
     return f"Row 1 of the scoreboard, {model}, has the best {title}. Its lead of {lead} over row 2 {noise}."
 
 
+def _best_pair(report: Report) -> tuple[Row, Row] | None:
+    """Return the best row of the first requested experiment, and the next ranked row with the same test data."""
+    best = report.best()
+    row = best and report.row_of(best)
+    if not row or not _data_key(row):
+        return None
+    others = ranked([other for other in report.scenarios if other.run.experiment == best.experiment])[0]
+    return next(((row, other) for other in others if other is not row and _data_key(other) == _data_key(row)), None)
+
+
 def _newest_pair(report: Report) -> tuple[Row, Row] | None:
     pairs = combinations(_newest_first(report), 2)
     return next((pair for pair in pairs if _data_key(pair[0]) and _data_key(pair[0]) == _data_key(pair[1])), None)
@@ -78,8 +95,7 @@ def _newest_first(report: Report) -> list[Row]:
     """Return the finished rows of the requested experiments, or of all."""
     current = {experiment.name for experiment in report.experiments if experiment.is_current}
     rows = [row for row in report.scenarios if row.run.status == FINISHED]
-    matching = [row for row in rows if not current or row.run.experiment in current]
-    return sorted(matching, key=lambda row: age_order(row.run), reverse=True)
+    return [row for row in rows if not current or row.run.experiment in current]
 
 
 def _data_key(row: Row) -> tuple[str, ...] | None:
@@ -89,9 +105,8 @@ def _data_key(row: Row) -> tuple[str, ...] | None:
 
 
 def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
-    facts = [_settings(row) for row in rows]
-    names = [f"{_name(row)}, finished {fmt.moment(row.run.finished_at)}" for row in rows]
-    yield Text("The two newest rows with the same test data.", "note")
+    facts = [row_settings(row) for row in rows]
+    names = [f"{_name(row)}, finished {fmt.moment(row.finished_at)}" for row in rows]
     yield Facts([*zip("AB", names, strict=True)])
     differences = [(name, *(values[name] for values in facts)) for name in differing(facts)]
     yield Table(words("setting", "A", "B"), differences, label="Settings that differ between A and B", style="classes")
@@ -122,12 +137,6 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
 
 def _name(row: Row) -> str:
     return f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.fingerprints[0])[:8]})"
-
-
-def _settings(row: Row) -> dict[str, str]:
-    facts = {setting_title(name): setting(row, name) for name in settings()}
-    names = {"model": fmt.plain(row.run.model), "recipe": fmt.plain(row.run.training_recipe)}
-    return {**names, "device": fmt.named_device(row.run), **facts}
 
 
 def _label_names(row: Row) -> list[str]:
@@ -172,7 +181,7 @@ def paired_probability(only_first: int, only_second: int) -> float:
 
 def _values(report: Report, row: Row, field: str) -> list[float]:
     """Return a metric of each seed."""
-    runs = {run.fingerprint: run for run in report.runs if run.fingerprint in row.fingerprints}
+    runs = {run.fingerprint: run for run in row.runs}
     return [getattr(run, field) for run in runs.values()]
 
 
@@ -207,7 +216,7 @@ def compare_data(report: Report) -> str:
     if not _newest_pair(report):
         return ""
     rows = _newest_first(report)
-    facts = [_settings(row) for row in rows]
+    facts = [row_settings(row) for row in rows]
     swept = differing(facts)
     data: dict[str, Any] = {
         "metrics": [[title, *form] for title, _, *form in _METRICS],

@@ -15,6 +15,8 @@ from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
+from pipeline.report.sections.last_run import data_sentence
+from pipeline.report.sections.scoreboard import ranking_metric
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import Beginning
 from pipeline.settings.reference import SECTIONS
@@ -47,9 +49,10 @@ def runs(report: Report) -> Iterator[Section]:
     for index, run in enumerate(entries[:_MAX_RUNS]):
         name, anchor = fmt.run_name(run, report.current), fmt.run_anchor(run)
         is_full = index == 0 or (run.fingerprint in report.current and index < _MAX_FULL)
-        blocks = _repeat(run)
+        blocks = _repeat(report, run, anchor="" if index else "repeat")
         if is_full:
-            blocks = [Facts(list(tiles(run)), "tiles"), *blocks, *_details(report, run, name, index)]
+            change = Text(data_sentence(report, report.row_of(run).runs), "finding")
+            blocks = [Facts(list(tiles(run)), "tiles"), change, *blocks, *_details(report, run, name, index)]
         folds.append(
             Box(
                 "fold",
@@ -67,15 +70,27 @@ def runs(report: Report) -> Iterator[Section]:
     yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))])
 
 
-def _repeat(run: Run) -> list[Block]:
-    """Return the command that repeats a run, its code and model size, and links to its files."""
+def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
+    """Return the command that repeats a run or its row, its code and model size, and links to its files."""
     folder = f"../{layout.RUNS}/{quote(run.folder)}/"
     links = [("Folder of the run", folder), *((name, f"{folder}{name}") for name in run.files)] if run.files else []
-    command = run.origin.command() if run.origin else ""
+    row, origin, command, note = report.row_of(run), run.origin, "", ""
+    seeds = ",".join(dict.fromkeys(map(str, row.seeds)))
+    if origin and row.run is run and "," in seeds:
+        train = {name: text for name, text in origin.settings.get("Train", {}).items() if name != "seed"}
+        command = origin.model_copy(update={"settings": {**origin.settings, "Train": train}}).command()
+        command, note = f"{command} --seeds {seeds}", "The command repeats all runs of the row."
+    elif origin:
+        command = origin.command()
     # A command that is shortened or has control characters would be another one.
     is_exact = fmt.plain(command, _MAX_COMMAND) == command
     text = Text(command if is_exact else "", "command")
-    return [*titled("Repeat this run", text, Facts(list(_code(run)))), Links(links)]
+    return [
+        *titled(
+            "Repeat this run", text, Text(note if is_exact else "", "note"), Facts(list(_code(run))), anchor=anchor
+        ),
+        Links(links),
+    ]
 
 
 def _settings(run: Run) -> Box:
@@ -114,7 +129,7 @@ def _details(report: Report, run: Run, name: str, index: int) -> list[Block]:
     receipt = titled("Requested and effective", *receipt_blocks(run, f"Requested and effective: {name}"))
     epochs = epoch_table(run, f"Epoch by epoch: {name}")
     return [
-        *titled("Time breakdown", *time_blocks(run)),
+        *titled("Time", *time_blocks(run), anchor="" if index else "time"),
         Box("pair", [Box("part", receipt), Box("part", settings)]),
         # The first one has a section.
         *(evaluation_blocks(report, run, name) if index else ()),
@@ -147,7 +162,9 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
     data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
     if data_verified == "no reference":
         data_verified = fmt.NO_REFERENCE
-    device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
+    device = Cell(
+        fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run)), [fmt.plain(run.device_reason or "", 200)]
+    )
     rows = [
         ("Device", fmt.plain(run.requested_device), device, Cell(verified, needs_care=verified != "yes")),
         ("Data", fmt.plain(run.requested_dataset), data, Cell(data_verified, needs_care=data_verified == "no")),
@@ -370,9 +387,10 @@ def evaluation(report: Report) -> Iterator[Section]:
 
 def _seed_note(report: Report, run: Run) -> Text:
     """Return which run of a row with several seeds is shown. Its metrics differ from the mean of the row."""
-    num_seeds = next((len(row.seeds) for row in report.scenarios if run.fingerprint in row.fingerprints), 1)
-    shown = f"the run with seed {fmt.number(run.seed)}, with {fmt.percent(run.test_accuracy, 2)} test accuracy"
-    return Text(f"The best row has {num_seeds} runs. Shown is {shown}." if num_seeds > 1 else "", "note")
+    num_seeds = len(report.row_of(run).seeds)
+    metric, rank = results_of(run.problem).ranking.metric.replace("_", " "), "better" if num_seeds == 2 else "median"
+    shown = f"Shown is seed {fmt.number(run.seed)}, which has the {rank} {metric} ({ranking_metric(run, run)})."
+    return Text(f"The best row has {num_seeds} runs. {shown}" if num_seeds > 1 else "", "note")
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:

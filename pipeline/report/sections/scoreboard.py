@@ -122,8 +122,14 @@ def settings() -> list[str]:
     return [name for name in fields if name not in _IN_OTHER_COLUMNS]
 
 
-def setting_title(name: str) -> str:
-    """Return the title of a setting's column."""
+def row_settings(row: Row) -> dict[str, str]:
+    """Return the settings of a row by their titles."""
+    facts = {_setting_title(name): setting(row, name) for name in settings()}
+    names = {"model": fmt.plain(row.run.model), "recipe": fmt.plain(row.run.training_recipe)}
+    return {**names, "device": fmt.named_device(row.run), **facts}
+
+
+def _setting_title(name: str) -> str:
     return field_label(name).removeprefix("requested ").removeprefix("global ")
 
 
@@ -154,14 +160,14 @@ def setting_word(value: Any) -> str:
 def _column(run: Run, name: str) -> Column:
     # A row may have several seeds.
     is_number = isinstance(getattr(run, name), int | float) and name != "seed"
-    return Column(setting_title(name), is_number=is_number and not isinstance(getattr(run, name), bool))
+    return Column(_setting_title(name), is_number=is_number and not isinstance(getattr(run, name), bool))
 
 
 def _phrase(run: Run, name: str, value: str) -> str:
     """Return a setting for the caption."""
     if name in ("requested_precision", "requested_dataset", "input_shape"):
         return value
-    return fmt.plural(run.epochs, "epoch") if name == "epochs" else f"{setting_title(name)} {value}"
+    return fmt.plural(run.epochs, "epoch") if name == "epochs" else f"{_setting_title(name)} {value}"
 
 
 def _is_stated(run: Run, name: str) -> bool:
@@ -172,7 +178,7 @@ def _is_stated(run: Run, name: str) -> bool:
 def _name(row: Row, mark: str, *, has_other_data: bool) -> Cell:
     """Return the model and the recipe of a row, with reasons for caution."""
     run, runs, verdict = row.run, len(row.seeds), repeated(row)
-    alarms = [*fmt.remarks(run, row.resumed), f"repetition {verdict}" if verdict.startswith("differs") else ""]
+    alarms = [*fmt.remarks(run, *row.runs), f"repetition {verdict}" if verdict.startswith("differs") else ""]
     alarms.append("other test data" if has_other_data else "")
     return Cell(
         f"{fmt.plain(run.model)} / {fmt.plain(run.training_recipe)}",
@@ -206,8 +212,8 @@ def measured_cells(row: Row) -> list[str | Cell]:
         Cell(verified, needs_care=verified != "yes"),
         Cell(verdict, needs_care=verdict.startswith("differs")),
         f"{ratio} {speedup.words}".strip(),
-        fmt.moment(run.finished_at),
-        fmt.hosts(row.hostnames),
+        fmt.moment(row.finished_at),
+        fmt.hosts(row.runs),
     ]
 
 
@@ -270,10 +276,10 @@ def metric(row: Row) -> Cell:
 
 def repeated(row: Row) -> str:
     """Return whether retraining the runs of a row gave the same weights, for the runs that were retrained."""
-    results = [repetition.is_identical for repetition in row.repetitions if repetition]
+    results = [run.repetition.is_identical for run in row.runs if run.repetition]
     if not results:
         return "not repeated" if row.run.deterministic == "true" else MISSING
-    identical, runs = sum(results), len(row.repetitions)
+    identical, runs = sum(results), len(row.runs)
     if identical < len(results):
         return "differs" if runs == 1 else f"differs: {len(results) - identical} of {runs} runs"
     return "bit-identical" if identical == runs else f"bit-identical: {identical} of {runs} runs, others not repeated"

@@ -10,6 +10,7 @@ from pipeline.report.data.scenarios import Row
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.compare import lead_sentence
+from pipeline.report.sections.last_run import changes_since_last_run
 from pipeline.report.sections.runs import time_verdict
 from pipeline.report.sections.scoreboard import ranking_metric
 from pipeline.runs.record import SKIPPED
@@ -74,9 +75,9 @@ def _range(values: Sequence[float | None], show: Callable[[float | None], str]) 
 
 
 def findings(report: Report) -> list[str]:
-    """Return the lead of the best row per requested experiment, and the changes since earlier comparable runs."""
+    """Return the lead of the best row per requested experiment, and the changes since earlier runs."""
     leads = [lead_sentence(report, experiment.name) for experiment in report.experiments if experiment.is_current]
-    return [*filter(None, leads), *_changes(report)]
+    return [*filter(None, leads), *changes_since_last_run(report), *_changes(report)]
 
 
 def _changes(report: Report) -> list[str]:

@@ -40,11 +40,12 @@ function search(table, text, count) {
   count.textContent = text.trim() ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
 }
 
-function columnChoice(table, heading) {
+function columnChoice(table, heading, onchange) {
   const checked = !heading.classList.contains("hidden");
   const box = element("input", { type: "checkbox", checked });
   box.addEventListener("change", () => {
     for (const row of table.rows) row.cells[heading.dataset.column].classList.toggle("hidden", !box.checked);
+    onchange();
   });
   return element("label", {}, box, heading.textContent);
 }
@@ -53,9 +54,16 @@ function addToolbar(table) {
   const count = element("output", {});
   const field = element("input", { type: "search", placeholder: "Search rows", ariaLabel: "Search rows" });
   field.addEventListener("input", () => search(table, field.value, count));
-  const choices = Array.from(table.querySelectorAll("th[data-column]"), (heading) => columnChoice(table, heading));
+  const headings = Array.from(table.querySelectorAll("th[data-column]"));
+  const more = element("span", {});
+  const onchange = () => {
+    const hidden = headings.filter((heading) => heading.classList.contains("hidden")).map((heading) => heading.textContent);
+    more.textContent = hidden.length ? `More columns: ${hidden.slice(0, 3).join(", ")}${hidden.length > 3 ? " …" : ""}` : "";
+  };
+  onchange();
+  const choices = headings.map((heading) => columnChoice(table, heading, onchange));
   const columns = element("details", {}, element("summary", { textContent: "Columns" }), ...choices);
-  table.closest(".scroll").before(element("div", { className: "toolbar" }, field, columns, count));
+  table.closest(".scroll").before(element("div", { className: "toolbar" }, field, columns, more, count));
 }
 
 for (const table of document.querySelectorAll("table.sortable")) {
