@@ -174,7 +174,7 @@ def change_table(report: Report) -> Table:
 
 
 def _group_names(groups: Sequence[Trend]) -> list[str]:
-    """Return the names of groups, with the end of the last run for groups that only their data tell apart."""
+    """Return the names of groups, with the end of the last run for groups that differ only in their data."""
     names = [group_name(group.entries[0]) for group in groups]
     newest = {
         name: max((g.entries[-1] for g, n in zip(groups, names, strict=True) if n == name), key=age_order)
