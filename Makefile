@@ -95,7 +95,7 @@ scheduler: setup ## start Luigi's central scheduler on loopback, for SCHEDULER=c
 
 config: setup ## write config.ini and the generated pages of docs/reference
 	@$(BIN)/python -m pipeline.settings.reference
-	@$(BIN)/python -c 'from tasks import cli; from tasks.commands.reference import write; write(cli.COMMANDS)'
+	@$(BIN)/python -m docs.reference.write_pages
 
 status: setup ## show the state of each stage and the reasons for it (ARGS="--json")
 	@$(BIN)/python -m tasks status $(ARGS)

@@ -83,6 +83,7 @@ def show(error: PipelineError, *, log_format: str = "text") -> None:
         print(JsonLines(RUN_ID).format(record), file=sys.stderr)
     else:
         print(f"ERROR {type(error).__name__}: {error}", file=sys.stderr)
+    _tell_supervisor("", "", error)
 
 
 @contextlib.contextmanager
@@ -96,6 +97,7 @@ def leaving_on_errors() -> Iterator[None]:
         yield
     except PipelineError as error:
         _logger.error("ERROR %s: %s", type(error).__name__, error)
+        _tell_supervisor("", "", error)
         raise SystemExit(error.exit_code) from error
 
 
@@ -127,14 +129,18 @@ def _listen_to_events() -> None:
 
 
 def _follow(event: str, task: luigi.Task, error: BaseException | None = None) -> None:
-    """Note the stage for the log, and report the event to a supervising process, see tasks/schedule/scheduled.py."""
+    """Note the stage for the log and for a supervising process."""
     if handler := _handler():
         handler.stage = task.task_family if event == luigi.Event.START else None
+    _tell_supervisor(event, task.task_family, error)
+
+
+def _tell_supervisor(event: str, task: str, error: BaseException | None) -> None:
+    """Report an event of a task, or an error that ends the process, see tasks/schedule/scheduled.py."""
     descriptor = os.environ.get(EVENTS_VARIABLE, "")
     if descriptor.isdigit():
         reason = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-        entry = {"event": event, "task": task.task_family, "reason": reason}
-        os.write(int(descriptor), json.dumps(entry).encode() + b"\n")
+        os.write(int(descriptor), json.dumps([event, task, reason]).encode() + b"\n")
 
 
 class _ExitCode(logging.Handler):

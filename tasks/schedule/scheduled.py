@@ -25,7 +25,6 @@ import luigi
 import luigi.notifications
 import luigi.task_register
 import tenacity
-from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from pipeline.optional_packages import install_command
@@ -93,16 +92,6 @@ def outcome_path() -> Path | None:
         name = schedule_name()
         return root_folder() / (f"last_outcome-{name}.json" if name else "last_outcome.json")
     return None
-
-
-def error_in(line: str) -> str:
-    """The error message in a line of the log, in either format. Empty if the line is no error."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        entry = json.loads(line)
-        if entry["level"] != "error":
-            return ""
-        return f"{entry['error']}: {entry['message']}" if "error" in entry else entry["message"].removeprefix("ERROR ")
-    return line.partition("ERROR ")[2]
 
 
 def redact(text: str, secrets: set[str]) -> str:
@@ -188,35 +177,27 @@ def _as_text(content: Mapping[str, object]) -> str:
 @contextlib.contextmanager
 def _settings(argv: Sequence[str]) -> Iterator[None]:
     """Apply the settings of the run. If they are refused, only the root and the notifications count."""
+    flags = command_line.words_and_flags(argv)[1]
+    root = [Report.task_family, *_root_in(flags)]
+    notify = [f"{flag}={value}" for flag, value in flags.items() if flag.startswith(("--Notify-", "--Metrics-"))]
     with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(command_line.in_force(["--module", "tasks", *argv]))
-            Notify(), Metrics(), Storage()
-        except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
-            stack.close()
-            root = [] if (root := _root_in(argv)) is None else [f"--Storage-root={root}"]
-            task = ["--module", "tasks", Report.task_family]
+        for words in (argv, [*root, *notify], root):
             try:
-                stack.enter_context(command_line.in_force([*task, *_reporting_flags(argv), *root]))
+                stack.enter_context(command_line.in_force(["--module", "tasks", *words]))
                 Notify(), Metrics()
-            except (SystemExit, PipelineError):
+                break
+            except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
                 stack.close()
-                stack.enter_context(CmdlineParser.global_instance([*task, *root]))
         yield
 
 
-def _reporting_flags(argv: Sequence[str]) -> list[str]:
-    """The flags of a refused command line for the notification of the failure."""
-    flags = command_line.words_and_flags(argv)[1]
-    return [f"{flag}={value}" for flag, value in flags.items() if flag.startswith(("--Notify-", "--Metrics-"))]
-
-
-def _root_in(argv: Sequence[str]) -> str | None:
-    """The root of a refused command line. It is empty, and so refused, if a flag of [Storage] is wrong."""
-    flags = command_line.words_and_flags(argv)[1]
+def _root_in(flags: Mapping[str, str | None]) -> list[str]:
+    """The flag of the root. It is empty, and so refused, if a flag of [Storage] is wrong."""
     storage = {flag: value for flag, value in flags.items() if flag.lower().startswith("--storage")}
     known = {f"--Storage-{name.replace('_', '-')}" for name, _ in Storage.get_params()}
-    return "" if None in storage.values() or storage.keys() - known else storage.get("--Storage-root")
+    if None in storage.values() or storage.keys() - known:
+        return ["--Storage-root="]
+    return [f"{flag}={value}" for flag, value in storage.items() if flag == "--Storage-root"]
 
 
 def _secrets() -> set[str]:
@@ -243,16 +224,14 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     # A terminal sends Ctrl-C to both processes.
     signal.signal(signal.SIGINT, lambda *_: None)
     last: collections.deque[str] = collections.deque(maxlen=max(log_lines, 1))
-    error = ""
     for line in process.stderr:
         sys.stderr.write(line)
         sys.stderr.flush()
         last.append(redact(line.rstrip("\n"), secrets))
-        error = error_in(last[-1]) or error
     code = process.wait()
     stage, reason = _what_failed(events)
     if not reason:
-        reason = f"ended by {signal.Signals(-code).name}" if code < 0 else error or (last[-1] if last else "")
+        reason = f"ended by {signal.Signals(-code).name}" if code < 0 else last[-1] if last else ""
     words, flags = command_line.words_and_flags(argv)
     experiment = config_files.requested_experiment()
     task = (*words[:1], flags.get("--date"), experiment and f"of {experiment}")
@@ -269,18 +248,18 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
 
 
 def _what_failed(events: int) -> tuple[str, str]:
-    """Name of the task that failed and the reason, or of the task that was running."""
+    """Name of the task that failed, or was running, and the reason."""
     running: list[str] = []
     with open(events, "rb") as file:
         file.seek(0)
         # A killed process may leave half a line.
-        for event in (json.loads(line) for line in file if line.endswith(b"}\n")):
-            if event["event"] == luigi.Event.FAILURE:
-                return event["task"], event["reason"]
-            if event["event"] == luigi.Event.START:
-                running.append(event["task"])
+        for event, task, reason in (json.loads(line) for line in file if line.endswith(b"]\n")):
+            if reason:
+                return task or (running[-1] if running else ""), reason
+            if event == luigi.Event.START:
+                running.append(task)
             else:
-                running.remove(event["task"])
+                running.remove(task)
     return (running[-1] if running else ""), ""
 
 

@@ -163,26 +163,11 @@ def test_the_reason_is_reported_from_a_log_in_json_too(unattended, webhook):
     assert message["reason"].startswith(f"BusyError: {unattended.root}: in use")
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("02:00:01 ERROR BusyError: root: in use", "BusyError: root: in use"),
-        ('{"level": "error", "error": "BusyError", "message": "root: in use"}', "BusyError: root: in use"),
-        ('{"level": "error", "message": "ERROR root: in use"}', "root: in use"),
-        ('{"level": "info", "error": "BusyError", "message": "root: in use"}', ""),
-        ("02:00:01 INFO Train: done", ""),
-        ("7", ""),
-    ],
-)
-def test_an_error_is_known_in_either_format_of_the_log(line, reason):
-    assert scheduled.error_in(line) == reason
-
-
 def test_more_events_are_read_than_a_pipe_would_hold():
     """The events of a backfill of years; a process that writes to a full pipe waits without end."""
     reported = os.memfd_create("events")
     for task in range(5_000):
-        entry = {"event": "event.core.start", "task": f"Nightly{task}", "reason": ""}
+        entry = ["event.core.start", f"Nightly{task}", ""]
         os.write(reported, json.dumps(entry).encode() + b"\n")
     assert scheduled._what_failed(reported) == ("Nightly4999", "")
 

@@ -1,7 +1,4 @@
-"""Generates sections of docs/reference/commands.md and file-formats.md, for ``make config``.
-
-Each page has a marked section that this module writes. People write the other sections.
-"""
+"""Writes the marked parts of commands.md and file-formats.md, for ``make config``."""
 
 import contextlib
 import io
@@ -11,14 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
-from pipeline.registry import Registry
-from tasks.commands import summary
+from pipeline.runs.record import SCHEMA_VERSION, names
+from tasks.commands import COMMANDS, summary
 from tasks.commands.command import Parser
-from tasks.config_files import project_folder
 
-_PAGES = project_folder() / "docs" / "reference"
+_PAGES = Path(__file__).resolve().parent
 COMMANDS_PAGE, FORMATS_PAGE = _PAGES / "commands.md", _PAGES / "file-formats.md"
-_MAKEFILE = project_folder() / "Makefile"
+_MAKEFILE = _PAGES.parent.parent / "Makefile"
 # argparse wraps its text at this width.
 _COLUMNS = "100"
 # Description of the fields in each section of a run's record.
@@ -62,8 +58,6 @@ def targets_of_make() -> dict[str, str]:
 
 def record_lines() -> Iterator[str]:
     """A table of the fields of run.json by part. Fields that comparable runs share are bold."""
-    from pipeline.runs.record import SCHEMA_VERSION, names
-
     yield f"\nThe current `schema_version` is {SCHEMA_VERSION}. All earlier versions are read."
     yield "\n| part | description | fields |\n|---|---|---|"
     for part, description in _PARTS.items():
@@ -72,11 +66,11 @@ def record_lines() -> Iterator[str]:
         yield f"| {part} | {description} | {', '.join(fields)} |"
 
 
-def written(page: Path, commands: Registry) -> str:
+def written(page: Path) -> str:
     """The content of a page as the code declares it now."""
     if page == COMMANDS_PAGE:
         targets = targets_of_make()
-        lines = [line for name in commands.builtin for line in command_lines(name, commands.load(name), targets)]
+        lines = [line for name in COMMANDS.builtin for line in command_lines(name, COMMANDS.load(name), targets)]
     else:
         lines = [*record_lines()]
     before, start, rest = re.split(r"(Written by make config[^\n]*\n)", page.read_text(encoding="utf-8"))
@@ -84,7 +78,6 @@ def written(page: Path, commands: Registry) -> str:
     return before + start + "\n".join(lines) + "\n" + end + after
 
 
-def write(commands: Registry) -> None:
-    """Write the generated parts."""
-    for page in (COMMANDS_PAGE, FORMATS_PAGE):
-        page.write_text(written(page, commands), encoding="utf-8")
+if __name__ == "__main__":
+    for path in (COMMANDS_PAGE, FORMATS_PAGE):
+        path.write_text(written(path), encoding="utf-8")
