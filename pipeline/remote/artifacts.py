@@ -63,11 +63,7 @@ class Remote:
         self.url = objects.url
 
     def find(self, kind: str, fingerprint: str) -> StoredArtifact | None:
-        """The artifact of a fingerprint, None if the remote does not have it.
-
-        Raises:
-            DamagedArtifactError: the manifest is damaged, or that of another artifact.
-        """
+        """The artifact of a fingerprint, None if the remote does not have it. DamagedArtifactError: it is invalid."""
         key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
         found = self.objects.read(key, at_most=_MANIFEST_BYTES)
         if found is None:
@@ -89,9 +85,6 @@ class Remote:
             folder: the artifact.
             replace: it replaces another of the same fingerprint that was made earlier.
             mend: the artifact on the remote is damaged, and all of it is written again.
-
-        Raises:
-            DamagedArtifactError: the folder's files differ from its manifest, or the remote's manifest is damaged.
         """
         content = (folder / MANIFEST_NAME).read_bytes()
         manifest = parse_manifest(content, str(folder / MANIFEST_NAME))
@@ -140,12 +133,7 @@ class Remote:
         _each(put, list(entries), f"push {kind}", sum(entry["bytes"] for entry in entries.values()))
 
     def fetch(self, kind: str, stored_copy: StoredArtifact, final: Path, *, root: Path) -> None:
-        """Download an artifact into a folder, and check every byte.
-
-        Raises:
-            DamagedArtifactError: a file differs from the manifest.
-            StorageError: there is not enough free disk space, or it cannot be written.
-        """
+        """Download an artifact into a folder, and check every byte."""
         fingerprint, entries = stored_copy.manifest["fingerprint"], stored_copy.manifest["files"]
         received = root / layout.FETCHING / fingerprint
         sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
@@ -176,16 +164,8 @@ class Remote:
 def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Path, description: str) -> None:
     """Download files, whose names are their sha256, and continue with those that an earlier try left.
 
-    Args:
-        objects: the store.
-        prefix: the key above the files.
-        sizes: sha256 → bytes of each.
-        folder: on this machine.
-        description: the name of the work, for the progress.
-
-    Raises:
-        DamagedArtifactError: a file does not exist, or differs from its sha256.
-        RemoteError: the store does not answer, or refuses.
+    ``prefix`` is the key above the files, and ``sizes`` maps sha256 → bytes of each. ``description`` names the work for
+    the progress. DamagedArtifactError: a file does not exist, or differs from its sha256.
     """
 
     def get(digest: str, tell: ReportBytes) -> None:

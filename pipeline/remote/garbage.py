@@ -4,13 +4,11 @@ An object is removed if it is older than the grace time, unchanged since it was 
 manifest, which is read again before the removal. An upload writes such old objects again before it publishes.
 """
 
-import contextlib
 import itertools
 import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pipeline.artifacts import layout
@@ -26,11 +24,7 @@ _logger = logging.getLogger(__name__)
 
 
 def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored]:
-    """List the objects that may be removed.
-
-    Raises:
-        RemoteError: the store does not answer, or refuses.
-    """
+    """List the objects that may be removed."""
     now = datetime.now(UTC)
     # The newest object of a job counts: a job may take longer than the grace time.
     for _, group in itertools.groupby(remote.objects.list(EXCHANGE), _folder_of):
@@ -45,23 +39,11 @@ def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored
             yield from (one for one in old if one.key not in named)
 
 
-def remove_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored]:
-    """Remove what ``find_garbage`` lists, and yield what was removed.
-
-    Raises:
-        RemoteError: the store does not answer, or refuses.
-    """
-    for folder, group in itertools.groupby(find_garbage(remote, grace=grace), _folder_of):
-        found = list(group)
-        # A manifest may have come since the listing.
-        named = set() if folder.startswith(f"{EXCHANGE}/") else _named(remote, folder)
-        if named is not None:
-            yield from (one for one in found if one.key not in named and _removed(remote, one))
-
-
-def _removed(remote: Remote, listed: Stored) -> bool:
-    """Remove an object that is unchanged since it was listed."""
-    if remote.objects.find(listed.key) != listed:
+def remove_if_garbage(remote: Remote, listed: Stored) -> bool:
+    """Remove an object that ``find_garbage`` listed, unless it changed since, or a manifest names it now."""
+    folder = _folder_of(listed)
+    named = set() if folder.startswith(f"{EXCHANGE}/") else _named(remote, folder)
+    if named is None or listed.key in named or remote.objects.find(listed.key) != listed:
         return False
     remote.objects.delete(listed.key)
     return True
@@ -83,49 +65,28 @@ def _folder_of(stored: Stored) -> str:
     return "/".join(stored.key.split("/")[:2])
 
 
-class Upload(NamedTuple):
-    """An upload in parts that was begun and not ended. ``key`` is that of its object in the bucket."""
+def old_uploads(
+    url: str, *, endpoint: str = "", is_removing: bool = False, grace: timedelta = GRACE
+) -> Iterator[tuple[str, datetime]]:
+    """Yield key and start of each old, unfinished upload in parts to S3. If ``is_removing``, abort it.
 
-    key: str
-    upload_id: str
-    begun_at: datetime
-
-
-class Uploads:
-    """Uploads in parts to a bucket on S3, below a prefix. Other stores remove those that were cut by themselves.
-
-    boto3 lists and aborts them, which obstore cannot. ModuleNotFoundError if it is not installed.
+    Other stores remove such parts by themselves. boto3 lists and aborts uploads, which obstore cannot.
+    ModuleNotFoundError: boto3 is not installed.
     """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
 
-    def __init__(self, url: str, *, endpoint: str = "") -> None:
-        import boto3
-
-        parts = urlsplit(url)
-        self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        region = boto3.session.Session().region_name or "us-east-1"
-        self._client = boto3.client("s3", endpoint_url=endpoint or None, region_name=region)
-
-    def old(self, *, grace: timedelta = GRACE) -> Iterator[Upload]:
-        """Those that were begun before the grace time. RemoteError: the store does not answer, or refuses."""
-        pages = self._client.get_paginator("list_multipart_uploads")
-        prefix = f"{self._prefix}/" if self._prefix else ""
-        with self._explaining():
-            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
-                for found in page.get("Uploads", ()):
-                    if datetime.now(UTC) - found["Initiated"] > grace:
-                        yield Upload(found["Key"], found["UploadId"], found["Initiated"])
-
-    def abort(self, upload: Upload) -> None:
-        """Remove the parts of an upload. RemoteError: the store does not answer, or refuses."""
-        with self._explaining():
-            self._client.abort_multipart_upload(Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id)
-
-    @contextlib.contextmanager
-    def _explaining(self) -> Iterator[None]:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            yield
-        except (BotoCoreError, ClientError) as error:
-            where = f"s3://{self._bucket}/{self._prefix}"
-            raise RemoteError(f"{where}: uploads cannot be listed or aborted ({error}).") from error
+    parts = urlsplit(url)
+    bucket, prefix = parts.netloc, parts.path.strip("/")
+    region = boto3.session.Session().region_name or "us-east-1"
+    try:
+        client = boto3.client("s3", endpoint_url=endpoint or None, region_name=region)
+        pages = client.get_paginator("list_multipart_uploads")
+        for page in pages.paginate(Bucket=bucket, Prefix=prefix and f"{prefix}/"):
+            for upload in page.get("Uploads", ()):
+                if datetime.now(UTC) - upload["Initiated"] > grace:
+                    if is_removing:
+                        client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+                    yield upload["Key"], upload["Initiated"]
+    except (BotoCoreError, ClientError) as error:
+        raise RemoteError(f"s3://{bucket}/{prefix}: uploads cannot be listed or aborted ({error}).") from error

@@ -47,14 +47,9 @@ class Objects:
     """A bucket, or a part of one under a prefix. Every method raises RemoteError if the store fails or refuses."""
 
     def __init__(self, url: str, *, endpoint: str = "") -> None:
-        """No request is made yet.
+        """Open ``s3://``, ``gs://`` or ``az://`` with bucket and prefix, without a request.
 
-        Args:
-            url: ``s3://``, ``gs://`` or ``az://`` with bucket and prefix.
-            endpoint: of a server that is compatible with S3. The cloud's own if it is empty.
-
-        Raises:
-            RemoteError: it is no address of a store.
+        ``endpoint`` is that of a server that is compatible with S3, or empty for the cloud's own.
         """
         import obstore
         from obstore.store import from_url

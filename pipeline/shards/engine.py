@@ -48,10 +48,7 @@ _logger = logging.getLogger(__name__)
 def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
     """Yield a Beam pipeline with the runner and flags of the settings. It runs at the end of the block.
 
-    Raises:
-        SettingsError: Beam does not know the runner or a flag, or a program is missing.
-        EngineUnavailableError: The engine does not answer.
-        WorkerDiedError: A worker process that Beam started here died.
+    Raises a WorkerDiedError if a worker process that Beam started here died, and the errors of ``readiness.py``.
     """
     runner = make_runner(settings)
     options = make_options(settings, runner)
@@ -135,15 +132,7 @@ def _last_line(error: Exception) -> str:
 
 
 def try_engine(settings: RecordsSettings, root: Path, store: Store | None = None) -> str:
-    """Run a job without records to check an engine and its workers, for ``tensorcraft doctor``.
-
-    Returns:
-        A sentence about the workers.
-
-    Raises:
-        SettingsError: Beam does not know the runner or a flag, or a program is missing.
-        EngineUnavailableError: The engine does not answer, or a worker lacks the root, the code or the packages.
-    """
+    """Run a job without records to check an engine and its workers. Return a sentence about them."""
     runner = make_runner(settings)
     name = f"Beam's {type(runner).__name__}"
     if not (address := require_engine(settings, runner)):

@@ -29,11 +29,7 @@ def expect(shared: Shared) -> None:
 
 
 def sign_in(shared: Shared) -> None:
-    """Register this worker process, once per job.
-
-    Raises:
-        EngineUnavailableError: The process cannot read the shared storage, or has other code or packages.
-    """
+    """Register this worker process, once per job. EngineUnavailableError: it has other code, packages or folders."""
     # Several threads may start at the same time.
     with _signing_in:
         _sign_in(shared)

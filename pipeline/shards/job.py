@@ -56,11 +56,6 @@ def write_records(
 
     Returns:
         The details of the records' manifest. See ``summarize``.
-
-    Raises:
-        SettingsError: A share leaves a split without examples, images vary in size without ``image_size``, or Beam does
-            not know the runner or a flag.
-        PipelineError: The source cannot be read, or the store does not answer.
     """
     examples, location = source.cut(settings.sequence_length), location or Location()
     num_examples = split_sizes(examples, location, settings.validation_share)

@@ -116,18 +116,11 @@ class Job:
             self.shared.write(f"{POSITIONS}/{source_split}", b"".join(pieces))
 
     def positions(self, block: Block) -> np.ndarray:
-        """Read the shard and position of each example of a block, int64 (examples, 2). See ``example_positions``.
-
-        Raises:
-            DamagedArtifactError: Another process wrote them.
-        """
+        """Read the shard and position of each example of a block, int64 (examples, 2). See ``example_positions``."""
         split, start, stop = block
         name, num_seals = f"{POSITIONS}/{split}", start // self.block_examples
-        offset, length = (
-            _POSITION_BYTES * start + _SEAL_BYTES * num_seals,
-            _SEAL_BYTES + _POSITION_BYTES * (stop - start),
-        )
-        stored = self.shared.read_range(name, offset, length)
+        offset = _POSITION_BYTES * start + _SEAL_BYTES * num_seals
+        stored = self.shared.read_range(name, offset, _SEAL_BYTES + _POSITION_BYTES * (stop - start))
         seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._seal(block, content)):
             raise DamagedArtifactError(
@@ -178,16 +171,10 @@ def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
 def example_positions(
     keys: Sequence[str], split_of: Sequence[str], num_shards: Mapping[str, int], seed: int
 ) -> np.ndarray:
-    """The positions of all examples of a split of the source.
+    """The positions of all examples of a split of the source, int64 (keys, 2).
 
-    Args:
-        keys: Key of each example.
-        split_of: Split of the records of each example.
-        num_shards: Number of shards of each split of the records.
-        seed: Seed of the order.
-
-    Returns:
-        int64 (keys, 2). The number of the shard, counted through all splits, and the index among its records.
+    A position is the number of the shard, counted through all splits, and the index among its records. ``split_of`` is
+    the split of the records of each example, and ``num_shards`` their number by split.
     """
     order = example_order(keys, seed)
     # As numbers, because the names of a billion splits would take forty gigabytes.

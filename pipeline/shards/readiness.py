@@ -24,17 +24,16 @@ CONNECT_SECONDS = 5
 
 
 class Engine(NamedTuple):
-    """Flags with the address of an engine and with the path of its program, and the interpreter of the program."""
+    """Flags with the address of an engine and with the path of its program."""
 
     master: str = ""
     program: str = ""
-    command: str = ""
 
 
 #: The engine of each runner, by class name.
 ENGINES = {
-    "FlinkRunner": Engine("flink_master", "flink_job_server_jar", "java"),
-    "SparkRunner": Engine("spark_master_url", "spark_job_server_jar", "java"),
+    "FlinkRunner": Engine("flink_master", "flink_job_server_jar"),
+    "SparkRunner": Engine("spark_master_url", "spark_job_server_jar"),
     "PrismRunner": Engine(program="prism_location"),
     "DaskRunner": Engine("dask_client_address"),
 }
@@ -56,11 +55,7 @@ def make_runner(settings: RecordsSettings) -> PipelineRunner:
 
 
 def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineOptions:
-    """The flags of the settings as Beam's options.
-
-    Raises:
-        SettingsError: Beam does not know a flag. Beam itself would only log a warning.
-    """
+    """The flags of the settings as Beam's options. SettingsError: Beam does not know a flag, and would only warn."""
     options = PipelineOptions(settings.beam_flags())
     valid = options.get_all_options()
     # The flags of a job server are only known when it runs.
@@ -72,15 +67,7 @@ def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineO
 
 
 def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
-    """Check that the runner's programs exist and the engine answers.
-
-    Returns:
-        Address of the engine. "" if it runs on this machine.
-
-    Raises:
-        SettingsError: A program is missing.
-        EngineUnavailableError: Nothing answers at the address.
-    """
+    """Check that the runner's program exists and the engine answers. Return its address, "" if it is this machine."""
     name = type(runner).__name__
     engine = ENGINES.get(name)
     if engine is None:
@@ -93,8 +80,8 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
         if not Path(path).expanduser().is_file():
             remedy = f" In a clone, build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
             refuse("Records", "runner_options", f"--{engine.program}=<an existing file>", path, remedy)
-        if engine.command and not shutil.which(engine.command):
-            refuse("Records", "runner", f"{engine.command} on the PATH, for {name}", "none")
+        if engine.program.endswith("_jar") and not shutil.which("java"):
+            refuse("Records", "runner", f"java on the PATH, for {name}", "none")
     if master:
         _require_answer(master, engine.master)
     return master or endpoint

@@ -162,9 +162,7 @@ def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
 def replacing(path: Path, within: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` at the end. An engine may run the same work twice concurrently.
 
-    Args:
-        path: The path to replace.
-        within: A folder of the same file system for the temporary file. The default is the folder of ``path``.
+    The temporary file is ``within`` a folder of the same file system, by default that of ``path``.
     """
     temporary = (within or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     yield temporary

@@ -10,11 +10,7 @@ from pipeline.sources.source import Location, SourceInfo
 
 
 def divided(source: SourceInfo, validation_share: float) -> dict[str, tuple[str, ...]]:
-    """The splits of the records for each split of the source.
-
-    Raises:
-        SettingsError: ``validation_share`` is set, but the source has a validation split.
-    """
+    """The splits of the records for each split of the source."""
     if validation_share and "validation" in source.num_examples:
         refuse("Records", "validation_share", "0, because the dataset has a validation split", validation_share)
     splits = {split: (split,) for split in source.num_examples}
@@ -23,11 +19,7 @@ def divided(source: SourceInfo, validation_share: float) -> dict[str, tuple[str,
 
 
 def split_sizes(source: SourceInfo, location: Location, validation_share: float) -> dict[str, int]:
-    """Number of examples of each split of the records.
-
-    Raises:
-        SettingsError: A share leaves a split without examples.
-    """
+    """Number of examples of each split of the records. SettingsError: a share leaves a split without examples."""
     sizes: dict[str, int] = {}
     for source_split, splits in divided(source, validation_share).items():
         num_examples = source.num_examples[source_split]

@@ -79,9 +79,7 @@ def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
 def summarize(job: Job, source: SourceInfo) -> dict:
     """The details of the records' manifest. Writes test_names.csv, duplicates.csv and skipped.csv if they have rows.
 
-    Args:
-        job: The job, after all its blocks were written.
-        source: The source, before a text is cut into examples.
+    All blocks of the job were written. ``source`` is that before a text is cut into examples.
     """
     folder, listing, spec = Path(job.folder), job.location.listing, job.spec
     examples, label_counts, content_digests, source_digests = _read_block_stats(job)

@@ -219,11 +219,7 @@ def encode_run(frames: Sequence[bytes | np.ndarray], positions: np.ndarray, num_
 
 
 def merge_runs(shared: Shared, runs: Sequence[str], shard: int, num_records: int, name: str) -> Iterator[bytes]:
-    """Yield the bytes of a shard from the runs.
-
-    Raises:
-        ValueError: The runs do not contain each record of the shard exactly once.
-    """
+    """Yield the bytes of a shard from the runs. ValueError: they do not have each record of it exactly once."""
     with ThreadPoolExecutor(THREADS) as pool:
         entries = np.concatenate([*pool.map(partial(_entries, shared, shard), runs, itertools.count())])
         entries = entries[np.argsort(entries[:, 0], kind="stable")]

@@ -138,27 +138,25 @@ def _of_dated_reports() -> dict[str, Status]:
 
 def _clean_remote(*, is_removing: bool) -> int:
     remote = remote_cache.required().remote
-    from pipeline.remote.garbage import Uploads, find_garbage, remove_garbage
+    from pipeline.remote.garbage import find_garbage, old_uploads, remove_if_garbage
 
     count, total, outcome = 0, 0, "removed" if is_removing else _NOT_REMOVED
-    for one in remove_garbage(remote) if is_removing else find_garbage(remote):
-        print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
-        count, total = count + 1, total + one.num_bytes
+    for one in find_garbage(remote):
+        if not is_removing or remove_if_garbage(remote, one):
+            print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
+            count, total = count + 1, total + one.num_bytes
     print(f"{total / 1e6:10.1f} MB in {plural(count, 'unreferenced object')}, {outcome}")
     if not Storage().remote.startswith("s3://"):
         return 0
+    count = 0
     try:
-        uploads = Uploads(Storage().remote, endpoint=Storage().remote_endpoint)
+        for key, begun_at in old_uploads(remote.url, endpoint=Storage().remote_endpoint, is_removing=is_removing):
+            print(f"{'upload':>13}  {key}, started {begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
+            count += 1
+        print(f"{'':13}  {plural(count, 'interrupted upload')}, {outcome}")
     except ModuleNotFoundError as error:
         print(
             f"Interrupted uploads not checked, because {error.name} is not installed. Install it with: "
             + install_command("s3")
         )
-        return 0
-    cut = list(uploads.old())
-    for upload in cut:
-        print(f"{'upload':>13}  {upload.key}, started {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
-        if is_removing:
-            uploads.abort(upload)
-    print(f"{'':13}  {plural(len(cut), 'interrupted upload')}, {outcome}")
     return 0

@@ -123,7 +123,7 @@ def free_port() -> int:
 
 def _with_task(parser: Parser, argv: Sequence[str], task: str) -> list[str]:
     settings = parser.parse_known_args(argv)[1]
-    return settings if command_line.names_task(settings) else [task, *settings]
+    return settings if command_line.words_and_flags(settings)[0] else [task, *settings]
 
 
 def _follow(arguments: list[str]) -> bool:

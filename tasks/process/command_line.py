@@ -5,7 +5,6 @@ invalid value a traceback. ``check`` refuses all three with one line.
 """
 
 import contextlib
-import io
 import os
 import re
 import sys
@@ -31,26 +30,12 @@ _PROGRAM = "tensorcraft run"
 def in_force(argv: Sequence[str], others: Collection[str] = (), program: str = _PROGRAM) -> Iterator[CmdlineParser]:
     """Apply the settings of a command line that starts with ``--module``. Raises the errors of ``check``."""
     check(argv, others, program)
-    output = io.StringIO()
-    with contextlib.ExitStack() as stack:
-        try:
-            with contextlib.redirect_stderr(output):
-                parser = stack.enter_context(CmdlineParser.global_instance(list(argv)))
-        except SystemExit as end:
-            if end.code != 2:
-                raise
-            reason = output.getvalue().strip().rpartition("error: ")[2]
-            raise SettingsError(f"command line: {reason}. {_help(program)}") from None
+    with CmdlineParser.global_instance(list(argv)) as parser:
         yield parser
 
 
 def require_scheduler(argv: Sequence[str]) -> None:
-    """Check that the central scheduler of a command line answers. Luigi itself would wait minutes for it.
-
-    Raises:
-        SchedulerUnavailableError: The scheduler does not answer, or another program does.
-        SettingsError: The port is no number, or the command line is invalid.
-    """
+    """Raise a SchedulerUnavailableError if a central scheduler does not answer. Luigi would wait minutes for it."""
     with in_force(argv):
         try:
             settings = luigi.interface.core()
@@ -73,12 +58,9 @@ def require_scheduler(argv: Sequence[str]) -> None:
 
 
 def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PROGRAM) -> None:
-    """Refuse unknown flags and tasks, positional words and invalid values.
+    """Raise a SettingsError for unknown flags and tasks, positional words, and missing or invalid values.
 
     ``others`` are valid flags that are no settings. The error may propose them. It names the help of ``program``.
-
-    Raises:
-        SettingsError: The message contains the flag, value or word, and the closest valid one.
     """
     words, flags = words_and_flags(argv)
     if words[1:]:
@@ -99,6 +81,8 @@ def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PRO
             near = [each for each in settings if _section(each) == _section(flag)]
             hint = remedy(flag) or closest(flag, near, _name) or closest(flag, [*settings, *others], _name)
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_help(program)}")
+        if value is None and not isinstance(known[flag], luigi.BoolParameter):
+            raise SettingsError(f"command line: expected a value for {flag}, got none. {_help(program)}")
         try:
             if value is not None:
                 known[flag].parse(value)
@@ -115,11 +99,6 @@ def child_command(*argv: str, **variables: str) -> tuple[list[str], dict[str, st
     return [sys.executable, "-P", "-m", "tasks", *argv], environment
 
 
-def names_task(argv: Sequence[str]) -> bool:
-    """Whether a command line contains the name of a task."""
-    return bool(words_and_flags(argv)[0])
-
-
 def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
     """Positional words, and the value of each flag. The value is None for switches and flags without a value."""
     switches = {flag for flag, parameter in _known_flags("").items() if isinstance(parameter, luigi.BoolParameter)}
@@ -128,7 +107,8 @@ def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | Non
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             flags[name], waiting = (value, "") if equals else (None, "" if name in switches else name)
-        elif waiting:
+        # argparse takes other words with a dash for flags.
+        elif waiting and not re.match(r"-[^\d.]", word):
             flags[waiting], waiting = word, ""
         else:
             words.append(word)

@@ -141,6 +141,7 @@ WRONG = {
     ("--Train-device", "cuda"): "[Train] device: expected one of auto, cpu, gpu, tpu, got 'cuda'. Did you mean 'gpu'?",
     ("--Train-epoch", "3"): "unrecognized argument --Train-epoch. Did you mean '--Train-epochs'?",
     ("--Train-batch-size", "3"): "unrecognized argument --Train-batch-size. Did you mean '--Train-global-batch-size'?",
+    ("--Train-epochs",): "expected a value for --Train-epochs, got none",
     ("[cpu,gpu]",): "expected a flag such as --Train-epochs before '[cpu,gpu]'",
 }
 

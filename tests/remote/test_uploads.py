@@ -9,10 +9,10 @@ from pipeline.errors import RemoteError
 
 
 def setup_module() -> None:
-    global Uploads, boto3
+    global boto3, old_uploads
     import boto3
 
-    from pipeline.remote.garbage import Uploads
+    from pipeline.remote.garbage import old_uploads
 
 
 @pytest.fixture
@@ -29,17 +29,15 @@ def cut(url, client) -> str:
     return f"{prefix}/runs/x" if prefix else "runs/x"
 
 
-def keys(uploads, **how) -> list[str]:
-    return [upload.key for upload in uploads.old(**how)]
+def keys(store, url, days: int = -1, **how) -> list[str]:
+    return [key for key, _ in old_uploads(url, endpoint=store.endpoint, grace=timedelta(days=days), **how)]
 
 
 def test_cut_uploads_below_the_prefix_are_found_once_they_are_old_and_aborted(store, url, cut):
-    uploads = Uploads(url if url.count("/") > 2 else f"{url}/runs", endpoint=store.endpoint)
-    assert keys(uploads, grace=timedelta(days=100_000)) == []
-    (upload,) = uploads.old(grace=timedelta(days=-1))
-    assert upload.key == cut
-    uploads.abort(upload)
-    assert keys(uploads, grace=timedelta(days=-1)) == []
+    address = url if url.count("/") > 2 else f"{url}/runs"
+    assert keys(store, address, days=100_000) == []
+    assert keys(store, address) == keys(store, address, is_removing=True) == [cut]
+    assert keys(store, address) == []
 
 
 def test_clean_stale_lists_them_and_removes_them_with_yes(store, url, cut, first_run, client):
@@ -55,4 +53,4 @@ def test_clean_stale_lists_them_and_removes_them_with_yes(store, url, cut, first
 
 def test_a_store_that_refuses_is_named(store):
     with pytest.raises(RemoteError, match="s3://no-such-bucket/"):
-        keys(Uploads("s3://no-such-bucket", endpoint=store.endpoint))
+        keys(store, "s3://no-such-bucket")
