@@ -23,8 +23,14 @@ _KEY = re.compile(rf"({_KINDS})/[0-9a-f]{{64}}/.+")
 _logger = logging.getLogger(__name__)
 
 
-def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored]:
-    """List the objects that may be removed."""
+def unreferenced_objects(remote: Remote, *, is_removing: bool = False, grace: timedelta = GRACE) -> Iterator[Stored]:
+    """Yield the old objects that no manifest names. If ``is_removing``, remove those to which that still applies."""
+    for listed in _unreferenced(remote, grace):
+        if not is_removing or _removed(remote, listed):
+            yield listed
+
+
+def _unreferenced(remote: Remote, grace: timedelta) -> Iterator[Stored]:
     now = datetime.now(UTC)
     # The newest object of a job counts: a job may take longer than the grace time.
     for _, group in itertools.groupby(remote.objects.list(EXCHANGE), _folder_of):
@@ -39,8 +45,8 @@ def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored
             yield from (one for one in old if one.key not in named)
 
 
-def remove_if_garbage(remote: Remote, listed: Stored) -> bool:
-    """Remove an object that ``find_garbage`` listed, unless it changed since, or a manifest names it now."""
+def _removed(remote: Remote, listed: Stored) -> bool:
+    """Remove a listed object, unless it changed since, or a manifest names it now."""
     folder = _folder_of(listed)
     named = set() if folder.startswith(f"{EXCHANGE}/") else _named(remote, folder)
     if named is None or listed.key in named or remote.objects.find(listed.key) != listed:
@@ -65,7 +71,7 @@ def _folder_of(stored: Stored) -> str:
     return "/".join(stored.key.split("/")[:2])
 
 
-def old_uploads(
+def interrupted_uploads(
     url: str, *, endpoint: str = "", is_removing: bool = False, grace: timedelta = GRACE
 ) -> Iterator[tuple[str, datetime]]:
     """Yield key and start of each old, unfinished upload in parts to S3. If ``is_removing``, abort it.

@@ -138,19 +138,20 @@ def _of_dated_reports() -> dict[str, Status]:
 
 def _clean_remote(*, is_removing: bool) -> int:
     remote = remote_cache.required().remote
-    from pipeline.remote.garbage import find_garbage, old_uploads, remove_if_garbage
+    from pipeline.remote.garbage import interrupted_uploads, unreferenced_objects
 
     count, total, outcome = 0, 0, "removed" if is_removing else _NOT_REMOVED
-    for one in find_garbage(remote):
-        if not is_removing or remove_if_garbage(remote, one):
-            print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
-            count, total = count + 1, total + one.num_bytes
+    for one in unreferenced_objects(remote, is_removing=is_removing):
+        print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
+        count, total = count + 1, total + one.num_bytes
     print(f"{total / 1e6:10.1f} MB in {plural(count, 'unreferenced object')}, {outcome}")
     if not Storage().remote.startswith("s3://"):
         return 0
     count = 0
     try:
-        for key, begun_at in old_uploads(remote.url, endpoint=Storage().remote_endpoint, is_removing=is_removing):
+        for key, begun_at in interrupted_uploads(
+            remote.url, endpoint=Storage().remote_endpoint, is_removing=is_removing
+        ):
             print(f"{'upload':>13}  {key}, started {begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
             count += 1
         print(f"{'':13}  {plural(count, 'interrupted upload')}, {outcome}")

@@ -7,7 +7,7 @@ import pytest
 from moto_server import files_of
 
 from pipeline.remote import garbage
-from pipeline.remote.garbage import find_garbage, remove_if_garbage
+from pipeline.remote.garbage import unreferenced_objects
 
 KIND = "runs"
 NOW = timedelta(seconds=-10)
@@ -23,7 +23,7 @@ OBJECT = (
 
 
 def remove_garbage(remote, **grace) -> list:
-    return [one for one in find_garbage(remote, **grace) if remove_if_garbage(remote, one)]
+    return [*unreferenced_objects(remote, is_removing=True, **grace)]
 
 
 def half_pushed(remote, expected, *, names=("0" * 64, "1" * 64)) -> list[str]:
@@ -36,7 +36,7 @@ def half_pushed(remote, expected, *, names=("0" * 64, "1" * 64)) -> list[str]:
 def test_leftovers_of_an_interrupted_push_are_removed_after_the_grace_time(remote, expected):
     keys = half_pushed(remote, expected)
     assert remove_garbage(remote) == []
-    assert [one.key for one in find_garbage(remote, grace=NOW)] == keys
+    assert [one.key for one in unreferenced_objects(remote, grace=NOW)] == keys
     assert [one.key for one in remove_garbage(remote, grace=NOW)] == keys
     assert list(remote.objects.list()) == []
 
@@ -137,5 +137,5 @@ def test_among_a_million_objects_the_one_is_found(behind_proxy, expected):
         ).encode()
 
     remote, proxy = behind_proxy(page)
-    assert [one.key for one in find_garbage(remote)] == [found]
+    assert [one.key for one in unreferenced_objects(remote)] == [found]
     assert len(proxy.requests) > 1_000

@@ -12,7 +12,7 @@ from tfrecord import shard_bytes
 
 from pipeline import sources
 from pipeline.errors import EngineUnavailableError, PipelineError, RemoteError
-from pipeline.remote.garbage import remove_garbage
+from pipeline.remote.garbage import unreferenced_objects
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import EXCHANGE, Store, shared_by_workers
 from pipeline.sources import Location, SourceInfo
@@ -158,7 +158,7 @@ def test_a_store_that_does_not_answer_is_named(few_examples, through, write):
 def test_leftovers_of_a_killed_job_are_garbage(remote, overwrite):
     for name in ("expected.json", "blocks/train-000000000000.json"):
         overwrite(f"{EXCHANGE}/{'a' * 32}/{name}", b"{}")
-    assert [*remove_garbage(remote)] == []
-    removed = [stored.key for stored in remove_garbage(remote, grace=timedelta(seconds=-5))]
+    assert [*unreferenced_objects(remote)] == []
+    removed = [stored.key for stored in unreferenced_objects(remote, is_removing=True, grace=timedelta(seconds=-5))]
     assert len([key for key in removed if key.startswith(EXCHANGE)]) == 2
     assert keys(remote, EXCHANGE) == []

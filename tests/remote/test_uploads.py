@@ -9,10 +9,10 @@ from pipeline.errors import RemoteError
 
 
 def setup_module() -> None:
-    global boto3, old_uploads
+    global boto3, interrupted_uploads
     import boto3
 
-    from pipeline.remote.garbage import old_uploads
+    from pipeline.remote.garbage import interrupted_uploads
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def cut(url, client) -> str:
 
 
 def keys(store, url, days: int = -1, **how) -> list[str]:
-    return [key for key, _ in old_uploads(url, endpoint=store.endpoint, grace=timedelta(days=days), **how)]
+    return [key for key, _ in interrupted_uploads(url, endpoint=store.endpoint, grace=timedelta(days=days), **how)]
 
 
 def test_cut_uploads_below_the_prefix_are_found_once_they_are_old_and_aborted(store, url, cut):
