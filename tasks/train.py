@@ -18,7 +18,6 @@ from pipeline.artifacts.fingerprint import code_digests, fingerprint, package_ve
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import discard
 from pipeline.errors import DamagedArtifactError, HardwareMismatchError, PipelineError, TimeLimitError, without_userinfo
-from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
@@ -171,7 +170,7 @@ class Train(Stage, parameters=TrainSettings):
     @cached_property
     def group(self) -> ProcessGroup:
         """The processes that train together, and which this is."""
-        return process_group(self.settings, tpu_vm.environment(self.settings))
+        return process_group(self.settings)
 
     @cached_property
     def heartbeat(self) -> Heartbeat:

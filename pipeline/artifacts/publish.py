@@ -31,10 +31,9 @@ _logger = logging.getLogger(__name__)
 def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
     """Yield a temporary folder, and rename it to ``final`` if the block succeeds. Otherwise remove it.
 
-    Raises:
-        StorageError: Less than ``bytes_needed`` are free, or the disk fails.
+    StorageError: Less than ``bytes_needed`` are free, or the disk fails.
     """
-    with _temporary_folder(final, bytes_needed) as temporary:
+    with temporary_folder(final, bytes_needed) as temporary:
         yield temporary
         _flush(temporary)
         old = temporary.with_name(f"{temporary.name}.old")
@@ -60,7 +59,7 @@ def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]
 
     The folder itself stays, because people may have it open or keep their own files in it.
     """
-    with _temporary_folder(final, bytes_needed) as temporary:
+    with temporary_folder(final, bytes_needed) as temporary:
         yield temporary
         _flush(temporary)
         final.mkdir(exist_ok=True)
@@ -156,7 +155,8 @@ def _megabytes(count: int) -> str:
 
 
 @contextlib.contextmanager
-def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
+def temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
+    """Yield an empty folder next to ``final``, and remove it afterwards. StorageError: as for ``publishing``."""
     temporary = _temporary_name(final)
     require_space(final.parent, bytes_needed)
     try:

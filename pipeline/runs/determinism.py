@@ -10,7 +10,6 @@ from pydantic import Field
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.artifacts.publish import storage_error
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import WEIGHTS_NAME, weights_digest
@@ -55,10 +54,7 @@ def determinism_path(run: Path) -> Path:
 def read_determinism(run: Path) -> Determinism | None:
     """Read the result for a run's present weights. Return None if they were not retrained.
 
-    A file about another run is ignored.
-
-    Raises:
-        DamagedArtifactError: The file, or the manifest or record of the run, is damaged.
+    A file about another run is ignored. DamagedArtifactError: The file, or the manifest or record, is damaged.
     """
     path = determinism_path(run)
     if not path.exists():
@@ -72,9 +68,7 @@ def read_determinism(run: Path) -> Determinism | None:
 def compare(run: Path, retrained: Path, previous: Determinism | None = None) -> Determinism:
     """Compare a published run with its retraining in another folder, and append the result to the ``previous`` ones.
 
-    Raises:
-        SettingsError: One of them was skipped, or they computed differently, so the kernels cannot be compared.
-        StorageError: The result cannot be written.
+    SettingsError: One of them was skipped, or they computed differently, so the kernels cannot be compared.
     """
     first, second = read_record(run), read_record(retrained)
     for name in _SAME if first.effective_device == "cpu" else [name for name in _SAME if name != "granted_cores"]:
@@ -86,15 +80,10 @@ def compare(run: Path, retrained: Path, previous: Determinism | None = None) -> 
     result = Determinism(
         run=first.fingerprint, first=_training(run, first), again=(*earlier, _training(retrained, second))
     )
-    path = determinism_path(run)
-    # This folder is removed in any case.
-    temporary = retrained / path.name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(f"{json.dumps(result.model_dump(), indent=2)}\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise storage_error(error, path.parent.parent, 0) from error
+    # The caller removes the folder.
+    temporary = retrained / "determinism.json"
+    temporary.write_text(f"{json.dumps(result.model_dump(), indent=2)}\n", encoding="utf-8")
+    os.replace(temporary, determinism_path(run))
     return result
 
 

@@ -6,20 +6,26 @@ import logging
 import os
 import re
 import socket
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from pipeline import machine
 from pipeline.errors import SettingsError
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import FROM_ENVIRONMENT, TrainSettings, split_address
 
-# Variables of Slurm, of GKE for TPUs (other TPUs: hardware/tpu_vm.py) and of indexed Kubernetes jobs.
+# Variables of Slurm, of GKE for TPUs and of indexed Kubernetes jobs.
 _RANKS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
 # The TPU port is a default. On Slurm, the job's number selects a high port, so that two jobs on a node do not collide.
 _TPU_PORT, _FIRST_SLURM_PORT, _SLURM_JOBS = 8476, 61440, 4096
 # JAX declares a process dead after this time. Heartbeat files detect most stops earlier.
 _HEARTBEAT_SECONDS = 20
+# Of the metadata server of TPU VMs. An endpoint is name:id:address, or only the address on newer TPU VMs.
+_METADATA_SECONDS, _METADATA_BYTES = 5, 2**20
+_ENDPOINT = re.compile(r"(?:[^:,]*:[^:,]*:)?([\w.-]+)")
 
 _logger = logging.getLogger(__name__)
 
@@ -116,10 +122,11 @@ class ProcessGroup:
             )
 
 
-def process_group(settings: TrainSettings, environment: Mapping[str, str] = os.environ) -> ProcessGroup:
+def process_group(settings: TrainSettings, environment: Mapping[str, str] | None = None) -> ProcessGroup:
     """Process group from the settings and, for missing values, the environment. SettingsError: both lack a value."""
     if settings.processes == 1:
         return ProcessGroup()
+    environment = _of_this_host() if environment is None else environment
     rank = settings.process_id
     if rank == FROM_ENVIRONMENT:
         rank = next((environment[name] for name in _RANKS if environment.get(name)), "")
@@ -152,3 +159,30 @@ def _coordinator(environment: Mapping[str, str]) -> str:
     if match and job.isdigit():
         return f"{match[1]}{match[2] or ''}:{_FIRST_SLURM_PORT + int(job) % _SLURM_JOBS}"
     return ""
+
+
+def _of_this_host() -> Mapping[str, str]:
+    """``os.environ``, on a TPU VM with a rank from Google's metadata server, unless TPU_SKIP_MDS_QUERY is set."""
+    if any(map(os.environ.get, (*_RANKS, "TPU_SKIP_MDS_QUERY"))) or not machine.tpu_chips():
+        return os.environ
+    # JAX's cluster detection reads the same attributes.
+    number, endpoints = _metadata("agent-worker-number").strip(), _metadata("worker-network-endpoints")
+    hosts = [_ENDPOINT.fullmatch(endpoint.strip()) for endpoint in endpoints.split(",")]
+    if not number.isdigit() or None in hosts:
+        return os.environ
+    return {**os.environ, "TPU_WORKER_ID": number, "TPU_WORKER_HOSTNAMES": ",".join(host[1] for host in hosts)}
+
+
+@cache
+def _metadata(name: str) -> str:
+    """Attribute of this machine. Empty if no server responds."""
+    server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
+    url = f"http://{server}/computeMetadata/v1/instance/attributes/{name}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    # The server is on the local network, so no proxy applies.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_METADATA_SECONDS) as response:
+            return response.read(_METADATA_BYTES).decode()
+    except (OSError, ValueError):
+        return ""

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import luigi
 from pipeline import machine
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, unreadable
-from pipeline.artifacts.publish import storage_error
+from pipeline.artifacts.publish import temporary_folder
 from pipeline.errors import DamagedArtifactError, GateError, SettingsError, UnreadableArtifactError
 from pipeline.settings.setting_error import refuse
 from pipeline.stage_process import in_child
@@ -81,16 +80,14 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     run = train.output().folder
     check_machine(run, machine.describe())
     train.fetch_inputs()
-    results = root_folder() / layout.DETERMINISM
-    try:
-        results.mkdir(exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(prefix=".again-", dir=results)
-    except OSError as error:
-        raise storage_error(error, root_folder(), 0) from error
-    with temporary as scratch, _events_of(train), time_limit(train.task_family, train.time_limit_seconds):
-        again = Path(scratch, "run")
+    with (
+        temporary_folder(determinism_path(run), train.bytes_needed()) as scratch,
+        _events_of(train),
+        time_limit(train.task_family, train.time_limit_seconds),
+    ):
+        again = scratch / "run"
         again.mkdir()
-        train.train_into(again, Path(scratch, "checkpoints"))
+        train.train_into(again, scratch / "checkpoints")
         # A damaged result is replaced.
         with contextlib.suppress(DamagedArtifactError):
             before = read_determinism(run)

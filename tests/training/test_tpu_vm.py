@@ -1,5 +1,6 @@
 """Of several TPU VMs each finds out which it is, as Google's metadata server says."""
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -7,8 +8,8 @@ import pytest
 
 from pipeline import machine
 from pipeline.errors import SettingsError
-from pipeline.hardware import tpu_vm
 from pipeline.settings.training import TrainSettings
+from pipeline.training import process_group as subject
 from pipeline.training.process_group import ProcessGroup, process_group
 
 SETTINGS = TrainSettings(processes=4, global_batch_size=128)
@@ -37,15 +38,15 @@ def server(monkeypatch):
     for name in ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "TPU_SKIP_MDS_QUERY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "tpu_chips", lambda: ["TPU v5e"] * 4)
-    tpu_vm._attribute.cache_clear()
+    subject._metadata.cache_clear()
     yield attributes, asked
     http.shutdown()
     http.server_close()
-    tpu_vm._attribute.cache_clear()
+    subject._metadata.cache_clear()
 
 
 def member() -> ProcessGroup:
-    return process_group(SETTINGS, tpu_vm.environment(SETTINGS))
+    return process_group(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +66,16 @@ def test_the_server_says_which_worker_this_is_and_where_the_first_is(server, end
 @pytest.mark.parametrize("name", ["SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX", "TPU_SKIP_MDS_QUERY"])
 def test_metadata_is_not_requested_if_the_environment_has_it(server, monkeypatch, name):
     monkeypatch.setenv(name, "1")
-    tpu_vm.environment(SETTINGS)
+    with contextlib.suppress(SettingsError):
+        member()
     assert server[1] == []
 
 
 def test_metadata_is_not_requested_without_chips_or_for_one_process(server, monkeypatch):
-    tpu_vm.environment(TrainSettings())
+    assert process_group(TrainSettings()) == ProcessGroup()
     monkeypatch.setattr(machine, "tpu_chips", list)
-    tpu_vm.environment(SETTINGS)
+    with pytest.raises(SettingsError, match=r"\[Train\] process_id"):
+        member()
     assert server[1] == []
 
 
