@@ -22,7 +22,7 @@ from pipeline.artifacts.publish import remove_artifact, used_bytes
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.results import merit
 from pipeline.runs.determinism import determinism_path
-from pipeline.runs.record import RECORD_NAME, is_placeholder, names
+from pipeline.runs.record import FINISHED, RunRecord, is_placeholder, names, read_record
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
 from tasks.export import Export
@@ -58,25 +58,24 @@ class Artifact:
     provides: str | None
     #: Identifiers of its inputs.
     needs: frozenset[str]
-    #: The record of a run, not validated.
-    record: Mapping[str, Any]
+    #: None if the artifact is not a run, or has no valid record.
+    record: RunRecord | None = None
 
     @property
     def kind(self) -> str:
         """Name of the folder of its stage."""
         return self.folder.parent.name
 
+    @property
+    def finished_at(self) -> datetime:
+        """When the run was finished."""
+        return datetime.fromisoformat(self.record.finished_at)
 
-@dataclass(frozen=True)
-class Run:
-    """Data of a run that decide whether the limits keep it."""
-
-    folder: Path
-    experiment: str
-    row: tuple[str, ...]
-    finished_at: datetime
-    is_finished: bool
-    merit: float
+    @property
+    def merit(self) -> float:
+        """Result of the run by its problem. Results on placeholder data do not count for the requested dataset."""
+        record = vars(self.record)
+        return -math.inf if is_placeholder(record) else merit(self.record.problem, record)
 
 
 def read_artifacts(root: Path) -> list[Artifact]:
@@ -113,7 +112,8 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     for report in superfluous_reports(read_dated_reports(history_folder())[0], keep_days=keep_days, today=now.date()):
         remove(report.folder, too_old)
     artifacts = read_artifacts(root_folder())
-    beyond = superfluous_runs(read_runs(artifacts), keep_runs=keep_runs, keep_days=keep_days, now=now)
+    finished = [artifact for artifact in artifacts if artifact.record and artifact.provides]
+    beyond = superfluous_runs(finished, keep_runs=keep_runs, keep_days=keep_days, now=now)
     roots = _roots(stages, artifacts, now)
     for artifact in artifacts:
         # Checkpoints and sources are small, and useful until they are old.
@@ -128,47 +128,22 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     return any(gone)
 
 
-def read_runs(artifacts: Sequence[Artifact]) -> list[Run]:
-    """The runs whose record is valid. The others are kept."""
-    runs = []
-    for artifact in artifacts:
-        if artifact.kind == layout.RUNS and artifact.provides:
-            try:
-                runs.append(_run(artifact, artifact.record))
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-                _logger.warning("%s: kept, because its record is invalid (%r).", artifact.folder / RECORD_NAME, error)
-    return runs
-
-
-def _run(artifact: Artifact, record: Mapping[str, Any]) -> Run:
-    finished_at = datetime.fromisoformat(record["finished_at"])
-    if finished_at.tzinfo is None:
-        raise ValueError(f"finished_at: expected a date with its time zone, got {record['finished_at']!r}")
-    return Run(
-        folder=artifact.folder,
-        experiment=str(artifact.experiment),
-        row=tuple(str(record.get(name)) for name in _ROW),
-        finished_at=finished_at,
-        is_finished=record.get("status", "finished") == "finished",
-        # Results on placeholder data do not count for the requested dataset.
-        merit=-math.inf if is_placeholder(record) else merit(record.get("problem", ""), record),
-    )
-
-
-def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now: datetime) -> dict[Path, str]:
+def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int, now: datetime) -> dict[Path, str]:
     """Folder → reason for the runs beyond every limit. The best and newest of an experiment never are."""
     held, rows, beyond = set(), {}, {}
     runs = sorted(runs, key=lambda run: run.finished_at, reverse=True)
     for run in runs:
-        rows.setdefault((run.experiment, run.row), []).append(run.folder)
+        row = (run.experiment, *(getattr(run.record, name) for name in _ROW))
+        rows.setdefault(row, []).append(run.folder)
     for experiment in {run.experiment for run in runs}:
         # If several runs are equally good, the newest is the best.
-        finished = [run for run in runs if run.experiment == experiment and run.is_finished]
+        finished = [run for run in runs if run.experiment == experiment and run.record.status == FINISHED]
         for key in ("finished_at", "merit"):
             held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
     if keep_days:
-        old = {run.folder for run in runs if _is_older(run.finished_at, keep_days, now)}
-        beyond[f"older than {keep_days} days"] = old
+        beyond[f"older than {keep_days} days"] = {
+            run.folder for run in runs if _is_older(run.finished_at, keep_days, now)
+        }
     if keep_runs:
         more = {folder for row in rows.values() for folder in row[keep_runs:]}
         beyond[f"{keep_runs} newer runs have the same settings"] = more
@@ -230,7 +205,7 @@ def _experiments_of(stages: Sequence[Stage]) -> set[str | None]:
 
 
 def _read_artifact(folder: Path) -> Artifact | None:
-    manifest, record, kind = {}, {}, folder.parent.name
+    manifest, record, kind = {}, None, folder.parent.name
     parts = [part for part in (folder, *sorted(folder.glob("epoch-*"))) if (part / MANIFEST_NAME).exists()]
     if not parts:
         return None
@@ -238,13 +213,14 @@ def _read_artifact(folder: Path) -> Artifact | None:
         with contextlib.suppress(DamagedArtifactError):
             manifest = read_manifest(part)
     if kind == layout.RUNS:
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            record = _mapping(json.loads((folder / RECORD_NAME).read_bytes()))
-    # Manifests of earlier versions do not name the experiment, and records of even earlier ones neither.
+        try:
+            record = read_record(folder)
+        except DamagedArtifactError as error:
+            _logger.warning("The limits do not apply to a run with an invalid record. %s", error)
+    # Manifests of earlier versions do not name the experiment.
     run_of_checkpoint = _mapping(manifest.get("belongs_to"))
-    about = record or run_of_checkpoint or manifest
-    experiment = about.get("experiment") or record.get("requested_dataset") or record.get("dataset")
-    upstream = _mapping(manifest.get("identity")).get("upstream")
+    about = vars(record) if record else run_of_checkpoint or manifest
+    experiment, upstream = about.get("experiment"), _mapping(manifest.get("identity")).get("upstream")
     run, initial_run = _mapping(upstream).get("run"), run_of_checkpoint.get("initial_run")
     needs = (_key(upstream), run, about.get("records_fingerprint"), initial_run)
     here_since = datetime.fromisoformat(manifest["created_at"]) if manifest else datetime.now(UTC)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from report_runs import RUN
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from tasks.process import command_line
@@ -29,7 +30,7 @@ def artifact(root, name: str, identity: dict, **details) -> str:
 def run(root, name: str, records: str, **record) -> str:
     folder = root / "runs" / name
     folder.mkdir(parents=True)
-    content = {"fingerprint": name, "dataset": "mnist", "records_fingerprint": records, **record}
+    content = {**RUN, "requested_dataset": "mnist", "dataset": "mnist", "records_fingerprint": records, **record}
     (folder / "run.json").write_text(json.dumps(content))
     return artifact(root, f"runs/{name}", {})
 

@@ -8,37 +8,39 @@ from types import SimpleNamespace
 
 import pytest
 from luigi_process import FAST
+from report_runs import RUN, SKIPPED
 from scheduled import days_ago, nightly
 
 from pipeline.artifacts.manifest import FETCHED_NAME, read_manifest, seal, write_fetched, write_manifest
+from pipeline.runs.record import RunRecord
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
 from tasks.schedule import retention
 from tasks.schedule.dated_reports import DatedReport
-from tasks.schedule.retention import Run, read_artifacts, read_runs, superfluous_reports, superfluous_runs
+from tasks.schedule.retention import Artifact, read_artifacts, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
 
-def runs_under(root: Path) -> list[Run]:
-    return read_runs(read_artifacts(root))
+def runs_under(root: Path) -> list[Artifact]:
+    return [artifact for artifact in read_artifacts(root) if artifact.record]
 
 
 def run(
     name: str,
     days: float,
-    accuracy: float = 0.5,
+    accuracy: float | None = 0.5,
     experiment: str = "cifar10",
-    *,
-    is_finished: bool = True,
-    row: tuple[str, ...] = (),
-) -> Run:
-    finished_at = NOW - timedelta(days=days)
-    return Run(Path(name), experiment, row, finished_at, is_finished, accuracy)
+    **record: object,
+) -> Artifact:
+    finished_at = (NOW - timedelta(days=days)).isoformat()
+    content = RunRecord(**RUN | {"test_accuracy": accuracy, "finished_at": finished_at} | record)
+    about = {"experiment": experiment, "here_since": NOW, "provides": name, "needs": frozenset()}
+    return Artifact(folder=Path(name), record=content, **about)
 
 
 RUNS = [
-    run("skipped", 0, float("-inf"), is_finished=False),
+    run("skipped", 0, None, **SKIPPED),
     run("newest", 1),
     run("second", 2),
     run("third", 3),
@@ -68,20 +70,20 @@ def test_runs_beyond_every_limit_are_removed_except_the_best_and_the_newest(limi
 
 
 def test_the_newest_are_counted_for_each_experiment_and_each_row_of_it():
-    sweep = [run(f"{row}-{days}", days, row=(row,)) for days in (4, 5, 6) for row in ("256", "512", "1024")]
+    sweep = [run(f"{row}-{days}", days, global_batch_size=row) for days in (4, 5, 6) for row in (256, 512, 1024)]
     other = [run(f"mnist-{days}", days, experiment="mnist") for days in (1, 2, 3)]
     going = superfluous_runs([*sweep, *other], keep_runs=2, keep_days=0, now=NOW)
     assert {path.name for path in going} == {"256-6", "512-6", "1024-6", "mnist-3"}
 
 
-def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run, tmp_path):
-    def row(name: str, **changes) -> tuple[str, ...]:
-        folder = make_run(f"runs/{name}", records_fingerprint="r", **changes)
-        write_manifest(folder, stage="Train", identity={"run": name}, details={})
-        return next(found.row for found in runs_under(tmp_path) if found.folder == folder)
+def test_a_row_is_what_a_sweep_varies_but_its_seed():
+    def is_of_one_row(**changes: object) -> bool:
+        return (
+            len(superfluous_runs([run("a", 0), run("b", 2, **changes), run("c", 1)], keep_runs=2, keep_days=0, now=NOW))
+            == 1
+        )
 
-    first = row("first")
-    assert row("seed", seed=7, on_mismatch="skip") == first
+    assert is_of_one_row(seed=7, on_mismatch="skip")
     swept = {
         "requested_backend": "jax",
         "requested_device": "gpu",
@@ -91,12 +93,11 @@ def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run, tmp_path):
         "learning_rate": 0.5,
     }
     assert {name.removeprefix("requested_") for name in swept} == {*SWEPT.values()} - {"seed"}
-    changed = [row(name, **{name: value}) for name, value in {"model": "mnist_cnn", **swept}.items()]
-    assert len({first, *changed}) == 8
+    assert not any(is_of_one_row(**{name: value}) for name, value in {"model": "mnist_cnn", **swept}.items())
 
 
 def test_a_run_that_was_skipped_is_neither_good_nor_best():
-    runs = [run("skipped", 0, float("-inf"), is_finished=False), run("good", 1)]
+    runs = [run("skipped", 0, None, **SKIPPED), run("good", 1)]
     assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
     going = superfluous_runs(runs, keep_runs=0, keep_days=1, now=NOW + timedelta(days=9))
     assert {path.name for path in going} == {"skipped"}
@@ -148,8 +149,7 @@ def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run
     runs = runs_under(tmp_path)
     assert [found.folder.name for found in runs] == ["valid"]
     assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
-    assert "naive/run.json: kept, because its record is invalid (" in caplog.text
-    assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
+    assert 'naive/run.json: run.json, "finished_at": expected an ISO 8601 date in UTC (not UTC)' in caplog.text
 
 
 def test_only_removed_folders_count_as_removed(tmp_path, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
 
 
 def test_of_equally_good_runs_the_newest_is_the_best():
-    last = run("skipped", 0, is_finished=False)
-    equal = [run("a-old", 30, float("-inf")), run("b-new", 20, float("-inf")), run("c-old", 25, float("-inf"))]
+    last = run("skipped", 0, None, **SKIPPED)
+    equal = [run("a-old", 30, None), run("b-new", 20, None), run("c-old", 25, None)]
     going = superfluous_runs([last, *equal], keep_runs=0, keep_days=5, now=NOW)
     assert {path.name for path in going} == {"a-old", "c-old"}
