@@ -240,11 +240,7 @@ def close_child() -> None:
 
 
 def to_json(value: Any) -> str:
-    """Serialize a value to JSON on one line. Paths become strings, dataclasses and pydantic models become objects.
-
-    Raises:
-        TypeError: The value contains an object of another type.
-    """
+    """Serialize a value to JSON on one line. Paths become strings, dataclasses and pydantic models become objects."""
     return json.dumps(value, default=_as_plain_data)
 
 

@@ -61,11 +61,7 @@ _ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu"
 
 
 def fingerprint(identity: Mapping[str, object]) -> str:
-    """SHA-256 of an identity as 64 hex digits. The order of keys does not matter.
-
-    Raises:
-        TypeError, ValueError: a value is not plain JSON data.
-    """
+    """SHA-256 of an identity, which is plain JSON data, as 64 hex digits. The order of keys does not matter."""
     canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -39,12 +39,7 @@ _logger = logging.getLogger(__name__)
 
 
 def read_manifest(folder: Path) -> dict:
-    """Read the manifest of a published artifact.
-
-    Raises:
-        UnreadableArtifactError: This user may not read the file.
-        DamagedArtifactError: The manifest is missing or invalid.
-    """
+    """Read the manifest of a published artifact. DamagedArtifactError: it is missing, invalid or unreadable."""
     path = folder / MANIFEST_NAME
     try:
         manifest = parse_manifest(path.read_bytes(), path)
@@ -61,11 +56,7 @@ def read_manifest(folder: Path) -> dict:
 
 
 def parse_manifest(content: bytes, path: str | Path, *, remedy: str = _REMEDY) -> dict:
-    """Parse and validate a manifest. The error contains ``path`` and ``remedy``.
-
-    Raises:
-        DamagedArtifactError: The manifest is invalid, or a file's name leads out of the folder.
-    """
+    """Parse and validate a manifest. The DamagedArtifactError of an invalid one contains ``path`` and ``remedy``."""
     try:
         manifest = json.loads(content)
         problem = _problem(manifest)
@@ -112,11 +103,8 @@ def seal(manifest: Mapping) -> str:
 def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
     """Check that the listed files exist and are unchanged. Stray files are logged unless ``shared``.
 
-    A file is digested only if its stamp differs from the one in ``verified.json``.
-
-    Raises:
-        UnreadableArtifactError: This user may not read a file.
-        DamagedArtifactError: A file is missing or changed.
+    A file is digested only if its stamp differs from the one in ``verified.json``. DamagedArtifactError: A file is
+    missing, changed or unreadable.
     """
     verified = read_verified(folder)
     stamps = dict(verified)

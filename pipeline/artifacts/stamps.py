@@ -36,11 +36,7 @@ def stamp_of(status: os.stat_result, sha256: str) -> Stamp:
 
 
 def current_stamp(path: Path, cached: object, digest: Callable[[Path], str] = sha256_of) -> Stamp:
-    """Current stamp of a file. ``digest`` reads the file only if ``cached`` is not the current stamp.
-
-    Raises:
-        OSError: The file is missing or cannot be read.
-    """
+    """Current stamp of a file. ``digest`` reads the file only if ``cached`` is not the current stamp."""
     status = path.stat()
     if isinstance(cached, Mapping) and cached == stamp_of(status, str(cached.get("sha256"))):
         return cached

@@ -66,11 +66,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
 
 
 def examine(settings: TrainSettings) -> dict[str, Any]:
-    """Place a run and write its receipt without training. Call this in a child process.
-
-    Raises:
-        HardwareMismatchError: The device is unavailable, and ``on_mismatch`` is not "fallback".
-    """
+    """Place a run and write its receipt without training. Call this in a child process."""
     placement = place(settings)
     precision = choose_precision(settings.precision, placement, settings.model)
     return {"receipt": write_receipt(settings, placement, precision), "precision": precision}

@@ -29,9 +29,7 @@ class Runtime(Protocol):
     def place_on(self, device: str, settings: TrainSettings) -> dict:
         """Fields of ``Placement`` for a device: ``strategy``, ``num_replicas`` and data of a TPU.
 
-        Raises:
-            HardwareMismatchError: The device is unavailable.
-            SettingsError: The process already computes on another number of logical CPUs.
+        HardwareMismatchError: The device is unavailable.
         """
 
     def scope(self, strategy: Any) -> AbstractContextManager:

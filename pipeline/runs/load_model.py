@@ -47,10 +47,6 @@ def load_trained(run: Path, *, model: str = "") -> LoadedModel:
 
     ``model`` is [Train] model of the present settings. User code is imported if it is named there, or if the run was
     trained under this root. A run from a remote may name any module of this machine.
-
-    Raises:
-        DamagedArtifactError: The run was skipped and has no model.
-        SettingsError: The user code cannot, or may not, be imported.
     """
     configure_keras()
     record = read_record(run)

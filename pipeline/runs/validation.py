@@ -64,11 +64,7 @@ def read_text(path: Path) -> str:
 def checked(
     kind: type[_Checked], text: str, path: Path, *, label: str | None = None, remedy: str = _REMEDY
 ) -> _Checked:
-    """Validate a JSON text as ``kind``. The message names ``label``, by default the file's name.
-
-    Raises:
-        DamagedArtifactError: The text is not JSON, not an object, or a field is missing or invalid.
-    """
+    """Validate a JSON text as ``kind``. The DamagedArtifactError names ``label``, by default the file's name."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:

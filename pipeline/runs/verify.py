@@ -18,8 +18,7 @@ _READ_BUFFER_BYTES = 8 * 2**20
 def verify_artifact(folder: Path, *, shared: bool = False) -> None:
     """Check size and sha256 of every file, and for records every CRC, the number of examples and the label counts.
 
-    Raises:
-        DamagedArtifactError: A file or count differs from the manifest. The message names the first one.
+    The DamagedArtifactError names the first file or count that differs from the manifest.
     """
     manifest = read_manifest(folder)
     check_contents(folder, manifest, shared=shared)

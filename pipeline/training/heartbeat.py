@@ -55,12 +55,7 @@ class Heartbeat:
         atexit.register(self.leave, is_done=False)
 
     def wait_for_all(self, timeout_seconds: float) -> None:
-        """Wait until all processes are present.
-
-        Raises:
-            SettingsError: A process has other settings.
-            WorkerDiedError: Processes are missing. The message names them.
-        """
+        """Wait until all processes are present. The error names those that are missing or have other settings."""
         deadline, processes = time.monotonic() + timeout_seconds, self._group.processes
         while len(self._present) < processes - 1:
             if self._has_failed.wait(0.1):
@@ -77,11 +72,7 @@ class Heartbeat:
                 raise self.failure
 
     def next_request(self, last_id: str, timeout_seconds: float) -> tuple[str, Any] | None:
-        """Wait for the next request after ``last_id``. Return its id and content, or None if process 0 has finished.
-
-        Raises:
-            PipelineError: Process 0 rejected this process, is missing or stopped.
-        """
+        """Wait for the next request after ``last_id``. Return its id and content, or None if process 0 has finished."""
         started = time.monotonic()
         while not self._has_failed.wait(_BEAT_SECONDS / 2):
             chief, waited = self._read(0) or _content(""), time.monotonic() - started

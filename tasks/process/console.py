@@ -88,11 +88,7 @@ def show(error: PipelineError, *, log_format: str = "text") -> None:
 
 @contextlib.contextmanager
 def leaving_on_errors() -> Iterator[None]:
-    """End the process at an error for the user. Luigi would show a traceback and continue while it collects tasks.
-
-    Raises:
-        SystemExit: with the exit code of the error.
-    """
+    """End the process at an error for the user. Luigi would show a traceback and continue while it collects tasks."""
     try:
         yield
     except PipelineError as error:

@@ -51,10 +51,7 @@ def stop(reason: PipelineError) -> None:
 def time_limit(stage: str, seconds: int) -> Iterator[None]:
     """Run a stage for at most ``seconds``, or without limit if 0. A limit around it goes on afterwards.
 
-    Raises:
-        KeyboardInterrupt: a signal interrupted the stage.
-        PipelineError: the reason given to ``stop``.
-        TimeLimitError: the stage ran out of time.
+    A signal raises TimeLimitError, the reason given to ``stop``, or KeyboardInterrupt.
     """
     _received.clear()
     begun = time.monotonic()

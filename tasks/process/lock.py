@@ -37,9 +37,7 @@ _held: dict[Path, TextIO] = {}
 def hold(root: Path, *, on_busy: str) -> None:
     """Take the lock of a storage root for the rest of this process. Further calls change nothing.
 
-    Raises:
-        BusyError: Another process has the lock, and ``on_busy`` is not ``wait``. The message contains its process ID.
-        StorageError: The root cannot be written.
+    BusyError: Another process has the lock, and ``on_busy`` is not ``wait``.
     """
     if root in _held:
         return
