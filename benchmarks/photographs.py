@@ -77,7 +77,7 @@ def measure(bench: Bench) -> list[Comparison]:
 def _records(folder: Path, scratch: Path) -> tuple[Split, list[bytes]]:
     """The train split of the photographs' records, and the bytes of as many files."""
     source = resolve(SourceSettings(dataset="folder", path=str(folder)), scratch)
-    records = write(folder, scratch, RecordsSettings(image_size=SIZE, encoding="jpeg"), source)
+    records = write(folder, scratch, RecordsSettings(image_size=SIZE, encoding="jpeg", store_side="original"), source)
     split = open_split(records, read_manifest(records), "train")
     files = sorted(folder.glob("*/*.jpg"))
     # A few of each label, as the records hold them: sizes differ between labels.

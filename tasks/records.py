@@ -87,9 +87,10 @@ class Records(Stage, parameters=RecordsSettings):
     def bytes_needed(self) -> int:
         """The examples, with about a hundred bytes around each, and as many for notes of it."""
         source = self._source_info()
-        spec = stored_spec(source.features, stored_form(source.features, self.settings))
+        form = stored_form(source.features, self.settings)
+        spec = stored_spec(source.features, form)
         content = spec[content_name(spec)]
-        each = content.num_bytes if content.is_fixed else 2 * source.bytes_per_example
+        each = content.num_bytes if content.is_fixed else 2 * form.num_bytes(source.bytes_per_example)
         return sum(source.num_examples.values()) * (each + 200)
 
     def make(self, folder: Path) -> Mapping:

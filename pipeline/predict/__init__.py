@@ -1,7 +1,8 @@
 """Predictions for files that a run was not trained on, as a Beam job that writes a row per file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from pipeline.records.features import ImageForm
 from pipeline.settings.data import FULL_RANGE
 
 
@@ -9,7 +10,7 @@ from pipeline.settings.data import FULL_RANGE
 class Job:
     """The run that predicts, and its options.
 
-    ``label_names`` are its labels in the order of the probabilities, or its vocabulary. ``resize`` and ``value_range``
+    ``label_names`` are its labels in the order of the probabilities, or its vocabulary. ``form`` and ``value_range``
     are those of its records. ``views`` is [Train] test_time_augmentation. ``model`` is [Train] model of the present
     settings.
     """
@@ -17,7 +18,7 @@ class Job:
     run: str
     label_names: tuple[str, ...]
     problem: str = "image_classification"
-    resize: str = "crop"
+    form: ImageForm | None = field(default=ImageForm(0, "crop", "raw"))
     views: str = "none"
     model: str = ""
     value_range: tuple[int, int] = FULL_RANGE

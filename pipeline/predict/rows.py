@@ -14,7 +14,7 @@ from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.load_model import LoadedModel
 from pipeline.sources.files import read_file
-from pipeline.sources.image_files import UndecodableError, encode_plain, inspect
+from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
 
 _BATCH = 64
@@ -25,10 +25,10 @@ _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the label and the probabilities of each image."""
     shape = model.input_shape
-    form = form_of_any(shape, job.resize)
+    form = form_of_any(shape, job.form.resize)
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
-        contents = [_content(Path(job.files) / path, shape, job.value_range) for path in batch]
+        contents = [_content(Path(job.files) / path, shape, job) for path in batch]
         is_usable = np.array([isinstance(content, bytes) for content in contents])
         probabilities = np.zeros((len(batch), len(job.label_names)), np.float32)
         if is_usable.any():
@@ -46,8 +46,8 @@ def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[p
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, int]) -> bytes | str:
-    """Return a file's bytes in a form that TensorFlow decodes, or the reason why it cannot."""
+def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes | str:
+    """Return a file's bytes as the records would store them, or the reason why they cannot."""
     height, width, _ = shape
     try:
         content = read_file(path)
@@ -55,7 +55,7 @@ def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, in
         if height != width and (picture.height, picture.width) != (height, width):
             size = f"{picture.width} by {picture.height}"
             return f"the image has {size} pixels, but the model requires {width} by {height}"
-        return content if picture.plain else encode_plain(content, value_range=value_range)
+        return stored_bytes(content, job.form, is_plain=picture.plain, limits=job.value_range)
     except UndecodableError as error:
         return str(error)
     except OSError as error:

@@ -20,6 +20,9 @@ DUPLICATES_NAME = "duplicates.csv"
 CHANNELS = (1, 3, 4)
 # Up to this side, auto stores pixels. Encoding saves little space, and decoding would cost time in each epoch.
 RAW_SIDE = 64
+# Quality of JPEGs that are stored smaller than their files, and the shorter side that auto gives them per pixel of
+# image_size (docs/LOG.md).
+_STORE_QUALITY, _STORE_RATIO = 92, 1.15
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,22 @@ class ImageForm:
         resize: "crop", "pad" or "stretch".
         encoding: "raw", "jpeg", "png", or "image" for mixed formats.
         smallest_side: Smallest side of any image before the resize, in pixels. 0 if unknown.
+        store_side: Shorter side of larger images in the records. 0 keeps the size of the files.
+        store_quality: JPEG quality of images that are stored smaller than their files. 0 without a ``store_side``.
     """
 
     size: int
     resize: str
     encoding: str
     smallest_side: int = 0
+    store_side: int = 0
+    store_quality: int = 0
+
+    @classmethod
+    def of_manifest(cls, manifest: Mapping) -> "ImageForm | None":
+        """Read the form of the images from the manifest of the records. None for a text."""
+        image = manifest.get("image")
+        return cls(**{name: image[name] for name in image.keys() - {"shape"}}) if image else None
 
     def shape(self, source: Feature) -> tuple[int | None, ...]:
         """(height, width, channels) of the images in the input stream."""
@@ -142,6 +155,11 @@ class ImageForm:
         """The feature in the records."""
         shape = self.shape(source) if self.encoding == "raw" else source.shape
         return Feature(shape, "uint8", self.encoding)
+
+    def num_bytes(self, file_bytes: int) -> int:
+        """Upper bound of the mean bytes of an encoded image, whose file has ``file_bytes`` in the mean."""
+        # Pixels of an image that is twice as long as wide.
+        return min(file_bytes, 6 * self.store_side**2) if self.store_side else file_bytes
 
 
 def form_of_any(shape: tuple[int, int, int], resize: str) -> ImageForm:
@@ -156,8 +174,8 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
     """The form of the images of a source with these features. None for a text.
 
     Raises:
-        SettingsError: The images vary in size and ``image_size`` is 0. They are not encoded, but ``encoding`` requires
-            it. Or a text has an ``image_size``.
+        SettingsError: The images vary in size and ``image_size`` is 0. They are not encoded, but ``encoding`` or
+            ``store_side`` requires it. Or a text has an ``image_size``.
     """
     size, encoding = settings.image_size, settings.encoding
     if IMAGE not in features:
@@ -177,7 +195,24 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
-    return ImageForm(size, settings.resize if size else "crop", encoding, smallest_side)
+    side = _store_side(settings, encoding, image.shape[2])
+    return ImageForm(
+        *(size, settings.resize if size else "crop", encoding, smallest_side),
+        **({"store_side": side, "store_quality": _STORE_QUALITY} if side else {}),
+    )
+
+
+def _store_side(settings: RecordsSettings, encoding: str, channels: int) -> int:
+    size, requested = settings.image_size, settings.store_side
+    # Alpha would be lost, and images without an image_size must keep their shape.
+    can_shrink = size and encoding != "raw" and channels < CHANNELS[-1]
+    if requested == "original" or (requested == "auto" and not (can_shrink and size > RAW_SIDE)):
+        return 0
+    side = round(_STORE_RATIO * size) if requested == "auto" else int(requested)
+    if not can_shrink or side < size:
+        expected = "auto, original, or for encoded images a number of pixels that is not below image_size"
+        refuse("Records", "store_side", expected, requested)
+    return side
 
 
 def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:

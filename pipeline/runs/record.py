@@ -122,6 +122,9 @@ class StoredRecords(Untrusted):
     # Pixels of the smallest side of any original image, 0 if unknown.
     smallest_side: Count = 0
     resize: str
+    # Shorter side and JPEG quality of images that are stored smaller than their files, 0 if none are.
+    store_side: Count = 0
+    store_quality: Count = 0
     num_examples: Count
     total_bytes: Count
     skipped: dict[str, Count] = {}

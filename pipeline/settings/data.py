@@ -54,6 +54,11 @@ def _runner_problem(name: str) -> str | None:
     return None if is_known else closest(name, RUNNERS)
 
 
+def _store_side_problem(text: str) -> str | None:
+    is_side = re.fullmatch(r"[1-9]\d{1,3}", text) and 32 <= int(text) <= 4_096
+    return None if is_side or text in ("auto", "original") else ""
+
+
 def _are_flags(options: str) -> bool:
     with contextlib.suppress(ValueError):
         return all(flag.startswith("--") for flag in shlex.split(options))
@@ -157,6 +162,12 @@ class RecordsSettings(StageSettings, section="Records"):
     """How images are stored. `raw` stores decoded pixels, which are fast to read. `jpeg` and `png` use less disk space
     and are decoded during training. `auto` means `raw` for images of up to 64 pixels per side, and the original
     encoding for larger ones."""
+    store_side: Annotated[str, Rule("auto, original, or a number of pixels from 32 to 4096", _store_side_problem)] = (
+        "auto"
+    )
+    """Shorter side in pixels to which larger encoded images are reduced, so that no epoch decodes photographs at camera
+    size. JPEGs get a quality of 92. Smaller images keep their bytes. `auto` is 1.15 times an `image_size` above 64.
+    `original` reduces no image."""
     seed: Annotated[int, SEED] = 0
     """Seed of the order of the examples within and across shards."""
     # All runners write the same bytes, with any number of workers.

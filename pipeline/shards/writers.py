@@ -54,7 +54,8 @@ class Writer:
     def block_examples(self) -> int:
         """Examples per block. A block of a run must fit into memory."""
         job = self.job
-        record_bytes = job.layout("train").frame_bytes if job.is_fixed else job.source.bytes_per_example
+        image_bytes = job.source.bytes_per_example
+        record_bytes = job.layout("train").frame_bytes if job.is_fixed else job.form.num_bytes(image_bytes)
         return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // max(1, record_bytes)))
 
     def prepare(self) -> None:

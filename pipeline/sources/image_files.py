@@ -24,6 +24,7 @@ from PIL import Image, UnidentifiedImageError
 
 from pipeline import machine, progress
 from pipeline.errors import message
+from pipeline.records.features import ImageForm
 from pipeline.settings.data import FULL_RANGE
 from pipeline.sources.file_index import Address, Example, Skipped
 from pipeline.sources.files import UndecodableError
@@ -43,6 +44,9 @@ _JPEG_QUALITY = 95
 #: First bytes of the files of each encoding.
 SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8"}
 _LOOKED_AT_BYTES = 2_048
+_SCAN, _END = 0xDA, 0xD9
+# In compressed pixels, 0xFF is followed by 0 or by the number of a restart marker.
+_AFTER_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
 _ORIENTATION = 0x0112
 # Operation that makes an image upright, by EXIF orientation.
@@ -81,7 +85,7 @@ class Picture:
 def examine(
     read: Callable[[str, Address], bytes], folder: Path, examples: Sequence[Example]
 ) -> tuple[dict[str, Picture], list[Skipped]]:
-    """Decode each image completely. Returns the images by path, and the unusable ones in the order of the examples."""
+    """Check each image. Returns the images by path, and the unusable ones in the order of the examples."""
     pictures, skipped = {}, []
     with warnings.catch_warnings(action="ignore"), _workers(len(examples)) as pool:
         try:
@@ -132,15 +136,15 @@ def _examined(read: Callable[[str, Address], bytes], folder: str, example: Examp
 
 
 def inspect(content: bytes) -> Picture:
-    """Decode a file completely, and return its properties.
+    """Decode a file, and return its properties. The compressed pixels of a complete JPEG are left out.
 
     Raises:
         UndecodableError: The file is no image, is truncated or damaged, or has too many pixels.
     """
-    image = _opened(content)
+    image = _opened(_without_pixels(content))
     (width, height), mode, kind = image.size, image.mode, image.format
     try:
-        # A JPEG is decoded at an eighth of its size. Every byte is read, but most of the work is avoided.
+        # A JPEG is decoded at an eighth of its size, which avoids most of the work.
         image.draft(mode, (max(1, width // 8), max(1, height // 8)))
         image.load()
     # Pillow raises many kinds for damaged files.
@@ -165,6 +169,23 @@ def inspect(content: bytes) -> Picture:
     )
 
 
+def _without_pixels(content: bytes) -> bytes:
+    """Return a complete JPEG without its compressed pixels, and any other file unchanged.
+
+    libjpeg rejects markers, tables and headers, but never compressed pixels, which take most of the time to decode.
+    """
+    kept, start = [content[:2]], 2
+    while content.startswith(b"\xff\xd8") and content[start : start + 1] == b"\xff":
+        kind, stop = content[start + 1], start + 2 + int.from_bytes(content[start + 2 : start + 4])
+        if kind == _END:
+            return b"".join([*kept, content[start : start + 2]])
+        kept.append(content[start:stop])
+        if kind == _SCAN:
+            stop = after.start() if (after := _AFTER_SCAN.search(content, stop)) else len(content)
+        start = stop
+    return content
+
+
 def _is_whole_png(content: bytes) -> bool:
     """Whether the checksums of a PNG are valid. TensorFlow requires it, Pillow does not."""
     # Pillow does not look at the last chunk.
@@ -178,14 +199,41 @@ def _is_whole_png(content: bytes) -> bool:
     return True
 
 
-def encode_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
-    """Convert an image to an upright one of 8 bits in gray or RGB, as a PNG or a JPEG of high quality.
+def stored_bytes(content: bytes, form: ImageForm, *, is_plain: bool, limits: tuple[int, int] = FULL_RANGE) -> bytes:
+    """The bytes of an image in the records. They are its own if it is plain and small and has the records' encoding.
+
+    ``limits`` are the values of a 16-bit image that become black and white.
+    """
+    own_encoding = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"
+    # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
+    raw = own_encoding if is_plain else "png"
+    encoding = {"raw": raw, "image": own_encoding}.get(form.encoding, form.encoding)
+    is_small = not form.store_side or min(_opened(content).size) <= form.store_side
+    if is_plain and is_small and encoding == own_encoding:
+        return content
+    return encode_plain(content, encoding, limits, *(() if is_small else (form.store_side, form.store_quality)))
+
+
+def encode_plain(
+    content: bytes,
+    encoding: str = "png",
+    value_range: tuple[int, int] = FULL_RANGE,
+    side: int = 0,
+    quality: int = _JPEG_QUALITY,
+) -> bytes:
+    """Convert an image to an upright one of 8 bits in gray or RGB, as a PNG or a JPEG.
+
+    ``side`` is the new shorter side of a larger image. 0 keeps the size.
 
     Raises:
         UndecodableError: The file cannot be decoded.
     """
     image = _opened(content)
+    size = [max(1, round(length * side / min(image.size))) for length in image.size]
     try:
+        if side:
+            # libjpeg skips details. Twice the new size leaves enough of them.
+            image.draft(None, [2 * length for length in size])
         image.load()
         if image.format == "PNG" and "transparency" in image.info:
             image.info["transparency"] = _of_8_bits(image.info["transparency"], image.mode, content[_PNG_DEPTH_AT])
@@ -200,11 +248,13 @@ def encode_plain(content: bytes, encoding: str = "png", value_range: tuple[int, 
         elif "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
         image = image.convert("L" if gray else "RGB")
+        if side:
+            image = image.resize(size, Image.Resampling.LANCZOS, reducing_gap=2)
         if transposition is not None:
             image = image.transpose(transposition)
         plain = io.BytesIO()
         if encoding == "jpeg":
-            image.save(plain, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+            image.save(plain, "JPEG", quality=quality, subsampling=0)
         else:
             image.save(plain, "PNG", compress_level=1)
     except Exception as error:

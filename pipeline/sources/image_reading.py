@@ -13,10 +13,12 @@ from pipeline.errors import ChangedSourceError
 from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
 from pipeline.sources.file_index import Address, IndexedSplit, read_index
-from pipeline.sources.image_files import SIGNATURES, UndecodableError, encode_plain
+from pipeline.sources.image_files import UndecodableError, encode_plain, stored_bytes
 from pipeline.sources.source import SOURCES, Location, SourceInfo
 
 _BATCH = 128
+# Files that are decoded and made smaller. A batch takes as long as eight photographs at camera size.
+_SMALL_BATCH = 8
 
 
 def read_images(
@@ -34,7 +36,8 @@ def read_images(
         contents = [_content(read_file, indexed, index, form, info.value_range) for index in batch]
         return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
 
-    batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
+    size = _SMALL_BATCH if form.store_side else _BATCH
+    batches = [range(first, min(first + size, stop)) for first in range(start, stop, size)]
     # This bounds the files in memory: each worker has one batch, and one more waits.
     workers = machine.granted_cores() + 1
     with ThreadPoolExecutor(workers) as pool:
@@ -70,21 +73,13 @@ def _content(
     form: ImageForm,
     value_range: tuple[int, int],
 ) -> bytes:
-    """The stored bytes, which are those of the file if it is plain and has the encoding of the records."""
+    """The bytes in the records. See ``stored_bytes``."""
     path = indexed.paths[index]
     try:
         content = read_file(indexed.addresses[index] if indexed.addresses else path)
         if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
             raise UndecodableError("changed")
-        stored_encoding = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"
-        # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
-        raw = stored_encoding if indexed.plain[index] else "png"
-        wanted = {"raw": raw, "image": stored_encoding}.get(form.encoding, form.encoding)
-        return (
-            content
-            if indexed.plain[index] and wanted == stored_encoding
-            else encode_plain(content, wanted, value_range)
-        )
+        return stored_bytes(content, form, is_plain=indexed.plain[index], limits=value_range)
     except (OSError, UndecodableError) as error:
         raise ChangedSourceError(
             f"{path}: the file changed after the Source stage ({error}). Run again to rebuild the Source stage."

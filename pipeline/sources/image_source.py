@@ -1,6 +1,6 @@
 """The base class of folders and tables of images.
 
-Every image is decoded once, so that the number and positions of the examples are certain before a record is written.
+Every image is checked, so that the number and positions of the examples are certain before a record is written.
 """
 
 import logging
@@ -43,7 +43,7 @@ class ImageSource(FileSource):
         return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME))
 
     def find(self, artifact: Path | None) -> SourceInfo:
-        """Decode every image, and write the index."""
+        """Check every image, and write the index."""
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 

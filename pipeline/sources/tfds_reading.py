@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Iterator
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pipeline import machine
 from pipeline.errors import DamagedArtifactError, UnsupportedDatasetError
 from pipeline.records.features import IMAGE, LABEL, Feature, ImageForm
 from pipeline.records.images import decode
-from pipeline.sources.image_files import SIGNATURES, encode_plain
+from pipeline.sources.image_files import SIGNATURES, stored_bytes
 from pipeline.sources.source import Location, SourceInfo
 from pipeline.sources.tfds import find_builder, prepare, prepared_digest, supervised_keys
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _READ_BUFFER_BYTES = 8 * 2**20
 # Small enough that a batch of decoded images stays in the processor's cache.
 _DECODE_BATCH = 128
+_PLAIN = SIGNATURES["jpeg"], SIGNATURES["png"]
 
 
 def read_prepared(
@@ -41,7 +43,10 @@ def read_prepared(
                     f"{labels.max()} in the {split} split. Choose another dataset with --Source-dataset."
                 )
             num_read += len(labels)
-            yield {IMAGE: images if form.encoding == "raw" else _encoded(images.tolist(), form), LABEL: labels}
+            if form.encoding != "raw":
+                with ThreadPoolExecutor(machine.granted_cores()) as pool:
+                    images = [*pool.map(partial(_encoded, form), images.tolist())]
+            yield {IMAGE: images, LABEL: labels}
     except UnsupportedDatasetError:
         raise
     except (tf.errors.OpError, ValueError) as error:
@@ -50,19 +55,15 @@ def read_prepared(
         raise _unreadable(builder, split, f"{num_read} examples in [{start}:{stop}]")
 
 
+def _encoded(form: ImageForm, image: bytes) -> bytes:
+    return stored_bytes(image, form, is_plain=image.startswith(_PLAIN))
+
+
 def _unreadable(builder: "DatasetBuilder", split: str, cause: str) -> DamagedArtifactError:
     return DamagedArtifactError(
         f"{builder.data_path}: the {split} split differs from its dataset_info.json ({cause}). Delete that folder and "
         "run again to prepare the dataset."
     )
-
-
-def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
-    """Convert images to the encoding of the form, if they do not have it."""
-    if form.encoding == "image":
-        return images
-    signature = SIGNATURES[form.encoding]
-    return [image if image.startswith(signature) else encode_plain(image, form.encoding) for image in images]
 
 
 @cache

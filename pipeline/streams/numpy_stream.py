@@ -57,12 +57,12 @@ class Split:
             (entry for entry in manifest["files"] if entry.get("split") == split),
             key=lambda entry: entry["shard_index"],
         )
-        spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
+        spec = spec_from_json(manifest["feature_spec"])
         return cls(
             name=split,
             files=tuple(str(folder / shard["name"]) for shard in shards),
             num_examples=manifest["splits"][split]["num_examples"],
-            form=ImageForm(**{name: image[name] for name in image.keys() - {"shape"}}) if image else None,
+            form=ImageForm.of_manifest(manifest),
             spec=spec,
             layout=Rows.of_manifest(folder, manifest, split) if is_fixed(spec) else None,
             shard_examples=tuple(shard["num_records"] for shard in shards),

@@ -40,6 +40,8 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "image_size": image["size"],
         "smallest_side": image["smallest_side"],
         "resize": image["resize"],
+        "store_side": image.get("store_side", 0),
+        "store_quality": image.get("store_quality", 0),
         "num_examples": sum(split["num_examples"] for split in splits.values()),
         "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
         "skipped": manifest["source"]["skipped"],

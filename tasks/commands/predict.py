@@ -11,6 +11,7 @@ from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.problems import problem_class
 from pipeline.problems.units import units_of
+from pipeline.records.features import ImageForm
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, argument, command, named, run_folder
@@ -79,7 +80,7 @@ def _predict(arguments: argparse.Namespace, output: Path) -> int:
         run=str(run),
         label_names=tuple(manifest["label_names"]),
         problem=record.problem,
-        resize=manifest.get("image", {}).get("resize", ""),
+        form=ImageForm.of_manifest(manifest),
         views=views,
         model=Train().model,
         value_range=tuple(manifest["source"]["value_range"]),

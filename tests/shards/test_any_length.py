@@ -66,7 +66,8 @@ def write(photographs, tmp_path_factory):
     def written(*, block_examples: int = 20, **settings) -> Path:
         folder = tmp_path_factory.mktemp("records") / "records"
         folder.mkdir()
-        options = RecordsSettings(**{"train_shards": 3, "test_shards": 2, "image_size": SIZE, **settings})
+        defaults = {"train_shards": 3, "test_shards": 2, "image_size": SIZE, "store_side": "original"}
+        options = RecordsSettings(**defaults | settings)
         notes = tmp_path_factory.mktemp("notes")
         details = write_records(source, options, folder, notes, location=location, block_examples=block_examples)
         write_manifest(folder, stage="Records", identity={"test": True}, details=details)
@@ -217,6 +218,48 @@ def test_the_form_of_images_is_raw_where_they_are_small(shape, encoding, request
     image = Feature(shape, "uint8", encoding)
     form = stored_form({"image": image}, RecordsSettings(**requested))
     assert (form.encoding, form.shape(image)) == expected
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"),
+    [
+        ({"image_size": 160}, 184),
+        ({"image_size": 160, "store_side": "original"}, 0),
+        ({"image_size": 160, "store_side": "160"}, 160),
+        ({"image_size": 160, "encoding": "raw"}, 0),
+        ({"image_size": 64, "encoding": "jpeg"}, 0),
+        ({"image_size": 64, "encoding": "jpeg", "store_side": "256"}, 256),
+    ],
+)
+def test_larger_photographs_are_stored_somewhat_larger_than_the_model_needs(requested, expected):
+    form = stored_form({"image": Feature((None, None, 3), "uint8", "jpeg")}, RecordsSettings(**requested))
+    assert form.store_side == expected
+
+
+@pytest.mark.parametrize("requested", [{"image_size": 160}, {"image_size": 200}, {"image_size": 96, "encoding": "raw"}])
+def test_a_store_side_without_effect_is_refused(requested):
+    image = Feature((200, 200, 4 if requested["image_size"] == 160 else 3), "uint8", "png")
+    with pytest.raises(SettingsError, match=r"\[Records\] store_side: expected auto, original, or .*, got '199'"):
+        stored_form({"image": image}, RecordsSettings(store_side="199", **requested))
+
+
+@pytest.mark.parametrize("side", ["31", "4097", "0184", "-1", "half"])
+def test_a_store_side_that_is_none_is_refused(side):
+    with pytest.raises(SettingsError, match=r"\[Records\] store_side: expected auto, original, or a number of pixels"):
+        RecordsSettings(store_side=side)
+
+
+def test_reduced_photographs_look_like_the_originals_to_a_model(write, photographs):
+    found = []
+    for side in ("original", "auto"):
+        folder = write(store_side=side, image_size=80)
+        split = open_split(folder, read_manifest(folder), "test")
+        found.append([images for images, _ in InputStream(split, global_batch_size=64, seed=0).evaluation()])
+    ((original,), (reduced,)) = found
+    # The photographs are noise, so compare the means of their quarters.
+    quarters = [tf.image.resize(tf.cast(images, tf.float32), (2, 2), method="area") for images in (original, reduced)]
+    assert np.abs(quarters[0] - quarters[1]).max() < 3
+    assert not np.array_equal(original, reduced)
 
 
 def test_images_that_are_not_encoded_are_stored_raw_alone():

@@ -9,13 +9,17 @@ from image_files import COLOR, GRAY, ODD_FILES, SIDE, encoded, turned, write_fol
 from PIL import Image
 
 from pipeline.errors import SettingsError
+from pipeline.predict import Job
+from pipeline.records.features import ImageForm
 from pipeline.settings.data import SourceSettings
 from pipeline.sources.image_files import MAX_PIXELS, UndecodableError, encode_plain, inspect
 
 
 def setup_module() -> None:
-    global tf
+    global _content, tf
     import tensorflow as tf
+
+    from pipeline.predict.rows import _content
 
 
 # What a JPEG of the highest quality may differ by; at the edges of the quarters more.
@@ -87,6 +91,35 @@ def test_plain_images_keep_their_bytes(write_records_of, tmp_path):
         "cats/turned.jpg"
     }
     assert examples["cats/turned.jpg"][1]["image"].startswith(b"\xff\xd8\xff")
+
+
+def test_larger_images_are_stored_upright_with_the_same_shorter_side(write_records_of, tmp_path):
+    image = Image.fromarray(COLOR).resize((400, 240), Image.Resampling.NEAREST)
+    lying = Image.Exif()
+    lying[0x0112] = 6
+    files = {
+        "large.jpg": encoded(image, "JPEG"),
+        "turned.jpg": encoded(image.transpose(Image.Transpose.ROTATE_90), "JPEG", exif=lying),
+        "cmyk.jpg": encoded(image.convert("CMYK"), "JPEG"),
+        "16-bits.png": encoded(np.asarray(image.convert("L")).astype(np.uint16) * 257, "PNG"),
+        "tall.png": encoded(image.resize((120, 300)), "PNG"),
+        "small.jpg": encoded(image.resize((300, 115)), "JPEG"),
+    }
+    folder = write_folder(tmp_path / "photos", cats=files, dogs=3)
+    written = write_records_of(folder, image_size=100)
+    examples = {path.partition("/")[2]: example["image"] for path, (_, example) in written.examples().items()}
+    assert examples["small.jpg"] == files["small.jpg"]
+    assert written.manifest["image"].items() >= {"store_side": 115, "store_quality": 92}.items()
+    shape, job = (100, 100, 3), Job("", (), form=ImageForm.of_manifest(written.manifest))
+    for name in files:
+        # A prediction starts from the same bytes.
+        assert _content(folder / "cats" / name, shape, job) == examples[name]
+        stored = Image.open(io.BytesIO(examples[name]))
+        assert stored.format == ("PNG" if name.endswith("png") else "JPEG")
+        assert min(stored.size) == 115, name
+        expected = Image.fromarray(COLOR).convert("L" if name == "16-bits.png" else "RGB")
+        seen = stored.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
+        assert_same_picture(np.asarray(seen), np.asarray(expected.convert("RGB")))
 
 
 def test_a_folder_of_gray_pictures_has_one_channel(write_records_of, tmp_path):
@@ -173,6 +206,28 @@ def test_every_flipped_bit_of_an_image_is_refused_or_leaves_what_tensorflow_deco
             decoded += 1
         assert decoded
         assert refused
+
+
+@pytest.mark.parametrize("how", [{}, {"progressive": True}, {"restart_marker_blocks": 3}])
+def test_damaged_jpegs_are_refused_without_their_pixels_as_with_them(how, rng):
+    noise = Image.fromarray(rng.integers(0, 256, (12, 16, 3), np.uint8)).resize((160, 120))
+    content, verdicts = encoded(noise, "JPEG", **how), []
+    for _ in range(400):
+        start, stop = np.sort(rng.integers(0, len(content), 2)).tolist()
+        damage = rng.bytes(stop - start if rng.random() < 0.5 else 20)
+        damaged = content[:start] + (damage + content[stop:] if rng.random() < 0.8 else b"")
+        with warnings.catch_warnings(action="ignore"):
+            verdicts.append([is_accepted(check, damaged) for check in (inspect, encode_plain)])
+    assert [first for first, _ in verdicts] == [second for _, second in verdicts]
+    assert 20 < sum(first for first, _ in verdicts) < 380
+
+
+def is_accepted(check, content: bytes) -> bool:
+    try:
+        check(content)
+    except UndecodableError:
+        return False
+    return True
 
 
 def of_12_bits(number: int) -> bytes:

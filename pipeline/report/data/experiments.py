@@ -105,7 +105,7 @@ def _size(run: Run, split: str) -> int | None:
 
 def _storage(run: Run) -> tuple[Any, ...]:
     stored = run.records
-    return run.input_shape, stored and (stored.encoding, stored.image_size, stored.resize)
+    return run.input_shape, stored and (stored.encoding, stored.image_size, stored.resize, stored.store_side)
 
 
 def _test_digest(row: Row) -> str | None:
