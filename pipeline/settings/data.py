@@ -14,7 +14,7 @@ PLACEHOLDER = "placeholder"
 # The default dataset. Only this one is replaced by the placeholder dataset without a request.
 SHIPPED = "cifar10"
 # Formats of user data. TFDS has no datasets with these names.
-OF_FILES = ("folder", "table")
+OF_FILES = ("folder", "table", "parquet", "webdataset", "tfrecord", "npz")
 TEXT = "text"
 # Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
@@ -38,6 +38,12 @@ def folder_hint(dataset: str) -> str:
 
 def _dataset_problem(name: str) -> str | None:
     return None if re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", name) else folder_hint(name)
+
+
+def _is_label_pattern(pattern: str) -> bool:
+    with contextlib.suppress(re.error):
+        return not pattern or "label" in re.compile(pattern).groupindex
+    return False
 
 
 def _is_value_range(text: str) -> bool:
@@ -69,27 +75,36 @@ class SourceSettings(StageSettings, section="Source"):
     """The dataset."""
 
     dataset: Annotated[
-        str, Rule("a TensorFlow Datasets name such as cifar10, or one of folder, table, text", _dataset_problem)
+        str,
+        Rule("a TensorFlow Datasets name such as cifar10, or a format such as folder or text", _dataset_problem),
     ] = SHIPPED
     """Name of a TensorFlow Datasets dataset, or the format of your own data at `path`. See docs/how-to/own-data.md.
     - `folder` is a folder of images, as `<path>/<label>/<image>` or
       `<path>/{train,test,validation}/<label>/<image>`.
     - `table` is a CSV, TSV or Parquet file with one row per image.
+    - `parquet`, `webdataset`, `tfrecord` and `npz` are a file that contains images, or a folder of such files. They are
+      Parquet as Hugging Face datasets writes it, tar files of WebDataset, TFRecords, and arrays of NumPy.
     - `text` is a UTF-8 file or a folder of them, as `<path>/<file>` or `<path>/{train,test,validation}/<file>`. The
       model learns to predict the next character, as for tiny_shakespeare of TensorFlow Datasets."""
     # The identity contains the contents of the files instead.
     path: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Path of the folder, table or text file."""
+    """Path of the folder or file."""
     path_column: str = "path"
     """Column of the table with the image paths. The paths are relative to the folder of the table."""
+    image_column: str = ""
+    """Column of the Parquet file with the images, or feature of the TFRecords. Empty means detection."""
     label_column: str = "label"
-    """Column of the table with the labels."""
+    """Column of the table or Parquet file with the labels, or feature of the TFRecords. With `label`, other usual names
+    are found, too."""
     split_column: str = ""
-    """Column of the table with the split of each image (train, test or validation). Empty means none."""
+    """Column of the table or Parquet file with the splits (train, test or validation). Empty means none."""
     path_prefix: str = ""
     """Text to add before each path in the table, such as `images/`."""
     path_suffix: str = ""
     """Text to add after each path in the table, such as `.jpg`."""
+    label_pattern: Annotated[str, where("a regular expression with the group (?P<label>...)", _is_label_pattern)] = ""
+    """Regular expression that finds the label in the name of each image of a folder, such as
+    `^(?P<label>[a-z]+)_\\d+`. Empty means that the folder of an image is its label."""
     value_range: Annotated[
         str, where(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _is_value_range)
     ] = "full"
@@ -119,7 +134,7 @@ class SourceSettings(StageSettings, section="Source"):
                 f"path, set dataset to {', '.join(OF_FILES)} or {TEXT}, as in --Source-dataset folder."
             )
         if not self.path and self.has_path and self.origin != PLACEHOLDER:
-            expected = "a text, a file or a folder of them" if self.dataset == TEXT else f"the {self.dataset} of images"
+            expected = "a text, a file or a folder of them" if self.dataset == TEXT else "a folder or file of images"
             refuse("Source", "path", f"the path of {expected}", self.path)
 
     @property

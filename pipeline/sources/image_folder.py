@@ -1,11 +1,12 @@
 """A folder of images with the layout ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``.
 
 Subfolders of a label's folder have the same label. Files next to the labels' folders are no examples, nor are files
-whose extension is never that of an image.
+whose extension is never that of an image. With a ``label_pattern``, the labels are in the names of the images.
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,9 +14,10 @@ from pipeline.errors import message, plural
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import Example
 from pipeline.sources.file_source import SourceFiles, by_split, split_called
-from pipeline.sources.files import Stamp, first_bytes
+from pipeline.sources.files import Stamp, first_bytes, quoted
 from pipeline.sources.image_source import LABELS_NAME, ImageSource
 
+_MAX_NAMES = 5
 # Names that may stand for either split.
 _LIKE_SPLITS = {"eval", "holdout"}
 # Files of operating systems, and notes, tables and programs beside images.
@@ -30,7 +32,7 @@ _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*"
 class ImageFolder(ImageSource):
     """A folder with a subfolder per label."""
 
-    endings = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif")
+    file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
@@ -56,9 +58,8 @@ class ImageFolder(ImageSource):
     def find_files(self) -> SourceFiles:
         """The images below folders of labels."""
         stamps = self.all_stamps()
-        examples, split_names = _examples(
-            self.settings.path, {path: stamps[path] for path in filter(_may_be_image, stamps)}
-        )
+        images = {path: stamps[path] for path in filter(_may_be_image, stamps)}
+        examples, split_names = _examples(self.settings.path, images, self.settings.label_pattern)
         labels = self.ordered_labels(one.label for listed in examples.values() for one in listed)
         descriptions = {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}
         return SourceFiles(examples, descriptions, labels, split_names)
@@ -74,22 +75,35 @@ def _may_be_image(path: str) -> bool:
     return name not in _NEVER_IMAGES and os.path.splitext(name)[1] not in _NEVER_ENDINGS
 
 
-def _examples(path: str, images: Mapping[str, Stamp]) -> tuple[dict[str, list[Example]], list[str]]:
+def _examples(path: str, images: Mapping[str, Stamp], pattern: str) -> tuple[dict[str, list[Example]], list[str]]:
     """Split → its examples, and the folders of splits."""
-    parts = {image: image.split("/") for image in images}
+    parts, label_folders = {image: image.split("/") for image in images}, 0 if pattern else 1
     splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
-    is_deep = any(len(one) > 2 for one in parts.values())
+    is_deep = any(len(one) > 1 + label_folders for one in parts.values())
     if "train" in splits.values():
         _check_splits(path, splits, is_deep, len(parts))
     has_splits = is_deep and all(splits.values())
+    parts = {image: one for image, one in parts.items() if len(one) > label_folders + has_splits}
+    labels = _labels_by(pattern, parts) if pattern else {image: one[has_splits] for image, one in parts.items()}
     examples = by_split(
-        (splits[one[0]] if has_splits else "train", Example(image, one[has_splits], images[image]))
+        (splits[one[0]] if has_splits else "train", Example(image, labels[image], images[image]))
         for image, one in parts.items()
-        if len(one) > 1 + has_splits
     )
     if "train" not in examples:
-        _refuse(path, " It has no train split." if examples else _no_label_folders(len(parts)))
+        _refuse(path, " It has no train split." if examples else _no_label_folders(len(images)))
     return examples, [*splits] if has_splits else []
+
+
+def _labels_by(pattern: str, images: Iterable[str]) -> dict[str, str]:
+    """The group ``label`` of a regular expression in the name of each image, by path."""
+    matches = {image: re.search(pattern, image.rpartition("/")[2]) for image in images}
+    if bad := sorted(image for image, match in matches.items() if not (match and match["label"])):
+        names = ", ".join(map(quoted, bad[:_MAX_NAMES]))
+        refuse(
+            *("Source", "label_pattern", "a pattern that finds a label in the name of each image", pattern),
+            f" It finds none in {plural(len(bad), 'name')}, such as {names}.",
+        )
+    return {image: match["label"] for image, match in matches.items()}
 
 
 def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
@@ -110,5 +124,6 @@ def _no_label_folders(images: int) -> str:
     if not images:
         return " It contains no images."
     return (
-        f" Found {plural(images, 'image')} but no label folders. For a folder of one label, pass the folder above it."
+        f" Found {plural(images, 'image')} but no label folders. For a folder of one label, pass the folder above it. "
+        "For labels in the names of the images, set label_pattern."
     )

@@ -2,6 +2,7 @@
 
 import logging
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,10 @@ SOURCES = Registry(
     "sources",
     {
         TFDS: "pipeline.sources.tfds:Tfds",
+        "parquet": "pipeline.sources.containers.parquet:Parquet",
+        "webdataset": "pipeline.sources.containers.webdataset:WebDataset",
+        "tfrecord": "pipeline.sources.containers.tfrecord:TFRecord",
+        "npz": "pipeline.sources.containers.npz:Npz",
         "folder": "pipeline.sources.image_folder:ImageFolder",
         "table": "pipeline.sources.table:Table",
         "text": "pipeline.sources.text:Text",
@@ -117,8 +122,8 @@ class Kind(ABC):
 
     #: ``module:function`` that reads a range of a split, see ``read_batches``.
     reader: ClassVar[str]
-    #: Endings of the names of its files, in lower case.
-    endings: ClassVar[tuple[str, ...]] = ()
+    #: Regular expression for the names of its files, in lower case.
+    file_names: ClassVar[str] = r"(?!)"
 
     def __init__(self, settings: SourceSettings) -> None:
         self.settings = settings
@@ -140,9 +145,14 @@ class Kind(ABC):
         return Location(artifact=str(artifact))
 
     @classmethod
+    def has_name(cls, path: str) -> bool:
+        """Whether a file of this kind may have this path."""
+        return re.fullmatch(cls.file_names, path.rpartition("/")[2].lower()) is not None
+
+    @classmethod
     def has_file(cls, path: Path) -> bool:
-        """Whether a file looks like one of this kind."""
-        return path.name.lower().endswith(cls.endings)
+        """Whether a file is of this kind, by its name or its first bytes."""
+        return cls.has_name(path.name)
 
     @abstractmethod
     def check(self) -> None:

@@ -34,7 +34,7 @@ _MAX_ROWS = 5
 class Table(ImageSource):
     """A file that lists images, their labels and optionally their splits."""
 
-    endings = (*_DELIMITERS, ".parquet")
+    file_names = r".*\.(csv|tsv|parquet)"
 
     def folder(self) -> Path:
         """The folder of the table."""
@@ -83,7 +83,7 @@ class Table(ImageSource):
     def _columns(self) -> list[list[str]]:
         """The columns of the settings as text, because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
-        if ending not in self.endings:
+        if not self.has_name(self.path.name):
             _refuse(self.settings, "a table that ends in .csv, .tsv or .parquet")
         import pyarrow
         import pyarrow.parquet
@@ -98,7 +98,8 @@ class Table(ImageSource):
                     _refuse(
                         self.settings,
                         "columns of texts or numbers",
-                        f" The column {name} has values of the type {kind}. Write one text or number into each cell.",
+                        f" The column {name} has values of the type {kind}. Write one text or number into each cell. "
+                        "For images inside the file, set dataset = parquet.",
                     )
             table = pyarrow.parquet.read_table(self.path, columns=wanted)
             return [table[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]

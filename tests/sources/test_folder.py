@@ -163,7 +163,10 @@ def a_linked_folder(tmp_path):
             "It is a file. For a table of images, set dataset",
         ),
         (empty, "It contains no images."),
-        (no_labels, "Found 1 image but no label folders. For a folder of one label, pass the folder above it."),
+        (
+            no_labels,
+            "Found 1 image but no label folders. For a folder of one label, pass the folder above it. For labels",
+        ),
         (one_label, "expected at least two labels, got '{}'. Found: cats."),
         (a_split_by_another_name, "Found 'eval'. Rename folders of splits"),
         (
@@ -284,3 +287,28 @@ def test_split_folders_without_label_folders_are_refused(tmp_path):
     assert "Found 5 images but no label folders." in refused(folder)
     write_folder(tmp_path / "other" / "test", a=1, b=1)
     assert "It has no train split." in refused(tmp_path / "other")
+
+
+@pytest.mark.parametrize("splits", [("",), ("train/", "test/")])
+def test_labels_in_the_names_of_the_images(splits, tmp_path):
+    names = {f"{split}{label}_{n}.png": plain_file(label, n) for split in splits for label in "ab" for n in (1, 2)}
+    folder = write_folder(tmp_path, images=names) / "images"
+    info, examples = listed(folder, tmp_path, label_pattern=r"^(?P<label>[a-z]+)_\d")
+    assert info.label_names == ("a", "b")
+    assert {split or "train": found for split, found in examples.items()} == {
+        split.strip("/") or "train": [(f"{split}{label}_{n}.png", label) for label in "ab" for n in (1, 2)]
+        for split in splits
+    }
+
+
+def test_a_name_that_does_not_match_the_pattern_is_refused(tmp_path):
+    write_folder(tmp_path, images={"a_1.png": b"", "b_1.png": b"", "other.png": b""})
+    message = refused(tmp_path / "images", label_pattern="(?P<label>[a-z]+)_")
+    assert "It finds none in 1 name, such as other.png." in message
+    assert "--Source-label-pattern" in message
+
+
+@pytest.mark.parametrize("pattern", ["[", "([a-z]+)_"])
+def test_a_pattern_without_a_label_is_refused(pattern):
+    with pytest.raises(SettingsError, match="a regular expression with the group"):
+        SourceSettings(dataset="folder", path="images", label_pattern=pattern)

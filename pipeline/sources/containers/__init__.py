@@ -1,0 +1,180 @@
+"""Sources of images inside other files. [Source] path is one such file, or a folder of them.
+
+An image has the key of the file ``<split>/<label>/<path>`` in a folder of images, so both give the same records. Parts
+that the stored path contains are not repeated, and the split is left out if there is only one. If paths are missing or
+occur twice, each image is called after its file and its number in this file.
+"""
+
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from pipeline.errors import DamagedArtifactError, PipelineError
+from pipeline.records.keys import SPLITS
+from pipeline.settings.setting_error import refuse
+from pipeline.sources.file_index import Address, Example, FileIndex
+from pipeline.sources.file_source import SourceFiles, split_called
+from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, stamps_of
+from pipeline.sources.image_source import LABELS_NAME, ImageSource, checked_labels
+
+#: Maximum bytes that are read into memory at once, such as an image or a row group of a Parquet file.
+MAX_BYTES = 2**30
+
+
+class Row(NamedTuple):
+    """An image inside a file. ``path`` is empty and ``split`` is None if the file does not have them."""
+
+    label: int | str | None
+    address: Address
+    path: str = ""
+    split: str | None = None
+
+
+class ContainerSource(ImageSource):
+    """Images inside files. Subclasses list and read them."""
+
+    #: Description of the files in messages.
+    files_called: ClassVar[str]
+
+    @abstractmethod
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+        """List the images of a file.
+
+        Args:
+            path: Absolute path of the file.
+            file: Path below the folder, with which addresses begin.
+
+        Returns:
+            The names of numbered labels, if the file has them, and the images. An exception means a damaged file.
+        """
+
+    def folder(self) -> Path:
+        """The folder, or that of the file."""
+        if not self.path.exists():
+            self._refuse(" It does not exist.")
+        return self.path if self.is_folder() else self.path.parent
+
+    def check(self) -> None:
+        """Find the files, by their names alone."""
+        self._splits()
+
+    def find_files(self) -> SourceFiles:
+        """The images of all files."""
+        splits, stamps = self._splits(), self._stamps()
+        listings = [(file, *self._listing(file)) for file in splits]
+        rows = [(file, number, row) for file, _, rows in listings for number, row in enumerate(rows)]
+        names = [*dict.fromkeys(tuple(names) for _, names, _ in listings if names)] or [self.listed_labels()]
+        if len(names) > 1:
+            self._refuse(" The files have different lists of labels. Pass one of them.")
+        labels = [self._label(*row, names[0]) for row in rows]
+        row_splits = [splits[file] if row.split is None else split_called(row.split) for file, _, row in rows]
+        if "" in row_splits:
+            file, number, row = rows[row_splits.index("")]
+            self._refuse(
+                f" Image {number} of {quoted(file)} has the split {row.split!r}. Call it train, validation or test."
+            )
+        has_splits = len({*row_splits}) > 1
+        paths = [
+            _path(row.path, label, split if has_splits else "")
+            for (*_, row), label, split in zip(rows, labels, row_splits, strict=True)
+        ]
+        if "" in paths or len({*paths}) < len(paths):
+            paths = [f"{file}/{number}" if self.is_folder() else str(number) for file, number, _ in rows]
+        examples: dict[str, list[Example]] = {split: [] for split in SPLITS if split in row_splits}
+        for (*_, row), path, label, split in zip(rows, paths, labels, row_splits, strict=True):
+            examples[split].append(Example(path, label, (), row.address))
+        if "train" not in examples:
+            self._refuse(" It has no train split." if rows else " It contains no images.")
+        is_numbered = all(isinstance(row.label, int) for *_, row in rows)
+        label_names = (
+            checked_labels(names[0], self.settings.path, "path")
+            if names[0] and is_numbered
+            else self.ordered_labels(labels)
+        )
+        return SourceFiles(examples, stamps, label_names)
+
+    def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
+        """Stamps of the files. Unchanged files have the same examples."""
+        return self._stamps()
+
+    def _stamps(self) -> Mapping[str, Stamp]:
+        if not self.is_folder():
+            return stamps_of(self.folder(), [self.path.name, LABELS_NAME])
+        return {path: stamp for path, stamp in self.all_stamps().items() if path == LABELS_NAME or self.has_name(path)}
+
+    def _splits(self) -> dict[str, str]:
+        """Path of each file below the folder → the split that its name contains."""
+        files = sorted(self._stamps().keys() - {LABELS_NAME})
+        root = os.path.realpath(self.folder())
+        for file in files if self.is_folder() else ():
+            if not is_inside(real := os.path.realpath(os.path.join(root, file)), root):
+                self._refuse(leads_out(file, real))
+        splits = {file: _split_in(file) if self.is_folder() else "train" for file in files}
+        if "train" not in splits.values():
+            self._refuse(" It has no file of the train split." if files else " It contains no such file.")
+        return splits
+
+    def _listing(self, file: str) -> tuple[Sequence[str], list[Row]]:
+        path = self.folder() / file
+        try:
+            names, rows = self.rows(path, file)
+            return names, [*rows]
+        except PipelineError:
+            raise
+        # Libraries raise many kinds for damaged files.
+        except Exception as error:
+            raise DamagedArtifactError(
+                f"{quoted(str(path))} cannot be read ({type(error).__name__}: {error}). Replace or remove the file."
+            ) from error
+
+    def _label(self, file: str, number: int, row: Row, names: Sequence[str]) -> str:
+        label = row.label
+        if isinstance(label, int) and 0 <= label < (len(names) or label + 1):
+            return names[label] if names else str(label)
+        if not isinstance(label, str) or not label:
+            self._refuse(f" Image {number} of {quoted(file)} has the label {label!r}. Label or remove the image.")
+        return label
+
+    def _refuse(self, hint: str) -> None:
+        refuse("Source", "path", f"{self.files_called}, or a folder of them", self.settings.path, hint)
+
+
+def _split_in(path: str) -> str:
+    """The split in a path such as ``train-00000-of-00002.parquet``. The name of the file counts before its folders."""
+    words = [word for part in reversed(path.split("/")) for word in re.findall(r"[a-z]+", part.lower())]
+    return next(filter(None, map(split_called, words)), "train")
+
+
+def _path(stored: str, label: str, split: str) -> str:
+    """The path of an image in a folder of images. "" if it has no stored path."""
+    parts = [part for part in re.split(r"[/\\]", stored) if part not in ("", ".", "..")]
+    if len(parts) == 1:
+        parts.insert(0, label)
+    if parts and split and split_called(parts[0]) != split:
+        parts.insert(0, split)
+    return "/".join(parts)
+
+
+@contextmanager
+def reading_damaged() -> Iterator[None]:
+    """Raise UndecodableError for any error of a library that reads an image from a damaged file."""
+    try:
+        yield
+    except UndecodableError:
+        raise
+    except Exception as error:
+        raise UndecodableError("damaged or cut off", error) from error
+
+
+def read_range(folder: str, address: Address) -> bytes:
+    """Read an image that is a range of a file. The address is its path, and the start and length in bytes."""
+    file, start, length = address
+    if length > MAX_BYTES:
+        raise UndecodableError("too large", f"{length:,} bytes")
+    with reading_damaged(), open(os.path.join(folder, file), "rb") as stream:
+        stream.seek(start)
+        return stream.read(length)

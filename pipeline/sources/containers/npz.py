@@ -1,0 +1,84 @@
+"""NumPy files with arrays of images and labels, such as x_train and y_train, or images and labels."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pipeline import machine
+from pipeline.sources.containers import ContainerSource, Row, reading_damaged
+from pipeline.sources.file_index import Address
+from pipeline.sources.file_source import split_called
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_IMAGES, _LABELS = {"x", "image", "images"}, {"y", "label", "labels"}
+# Threads wait for each other, so that an array is read once.
+_lock = Lock()
+
+
+def read_image(folder: str, address: Address) -> bytes:
+    """Read an image. The address is a path, the name of the array and the row."""
+    from pipeline.sources.image_files import encode_pixels
+
+    file, name, row = address
+    with reading_damaged():
+        return encode_pixels(_array(Path(folder, file), name)[row])
+
+
+def _array(path: Path, name: str) -> "np.ndarray":
+    status = os.stat(path)
+    with _lock:
+        return _array_of(path, (status.st_ino, status.st_size, status.st_mtime_ns), name)
+
+
+@lru_cache(maxsize=2)
+def _array_of(path: Path, stamp: tuple[int, int, int], name: str) -> "np.ndarray":
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as arrays:
+        size = arrays.zip.getinfo(f"{name}.npy").file_size
+        if size > machine.free_memory_bytes() // 2:
+            raise ValueError(f"{name} has {size:,} bytes, more than half of the free memory")
+        return arrays[name]
+
+
+class Npz(ContainerSource):
+    """NumPy files of uint8 images and labels."""
+
+    file_names = r".*\.npz"
+    files_called = "a NumPy file of images and labels"
+    read = staticmethod(read_image)
+
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+        """The images of all splits. See ``ContainerSource``."""
+        return (), self._rows(path, file)
+
+    def _rows(self, path: Path, file: str) -> Iterator[Row]:
+        import numpy as np
+
+        with np.load(path, allow_pickle=False) as arrays:
+            words = {name: re.findall("[a-z]+", name.lower()) for name in arrays.files}
+        splits = {name: next(filter(None, map(split_called, its)), None) for name, its in words.items()}
+        pairs = [
+            (images, labels)
+            for images in words
+            for labels in words
+            if splits[images] == splits[labels] and _IMAGES & {*words[images]} and _LABELS & {*words[labels]}
+        ]
+        if not pairs:
+            self._refuse(f" It has the arrays {', '.join(words)}. Call them x_train and y_train, or images and labels.")
+        for images, labels in pairs:
+            pixels, values = _array(path, images), _array(path, labels)
+            if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (1,), (3,)):
+                self._refuse(
+                    f" {images} is {pixels.dtype} {pixels.shape}. Store uint8 (images, height, width, channels)."
+                )
+            if values.size != len(pixels):
+                self._refuse(f" {labels} has {values.size:,} values for {len(pixels):,} images. Store one label each.")
+            for row, label in enumerate(values.reshape(-1).tolist()):
+                yield Row(label, (file, images, row), "", splits[images])

@@ -1,0 +1,119 @@
+"""Parquet files with embedded images, as Hugging Face ``datasets`` writes them.
+
+A column contains the images, as bytes or as structs of bytes and path. Names of numbered labels are in the schema.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pipeline.settings.setting_error import refuse
+from pipeline.sources.containers import MAX_BYTES, ContainerSource, Row, reading_damaged
+from pipeline.sources.file_index import Address
+from pipeline.sources.files import UndecodableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Threads that read one row group wait for each other, so that it is read once.
+_lock = Lock()
+
+
+def read_row(folder: str, address: Address) -> bytes:
+    """Read an image. The address is a path, the column, the row group and the row in it."""
+    file, column, group, row = address
+    path = os.path.join(folder, file)
+    with reading_damaged(), _lock:
+        status = os.stat(path)
+        image = _images(path, (status.st_ino, status.st_size, status.st_mtime_ns), column, group)[row].as_py()
+    image = image["bytes"] if isinstance(image, dict) else image
+    if image is None:
+        raise UndecodableError("the image is not embedded")
+    return image
+
+
+@lru_cache(maxsize=2)
+def _images(path: str, stamp: tuple[int, int, int], column: str, group: int) -> "pa.ChunkedArray":
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        size = file.metadata.row_group(group).total_byte_size
+        if size > MAX_BYTES:
+            hint = "write the file with a row_group_size of 100"
+            raise UndecodableError("a row group is too large", f"{size:,} bytes, {hint}")
+        return file.read_row_group(group, columns=[column])[column]
+
+
+class Parquet(ContainerSource):
+    """Parquet files with a column of images."""
+
+    file_names = r".*\.parquet"
+    files_called = "a Parquet file with a column of images"
+    read = staticmethod(read_row)
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        """Whether a file is a Parquet file with a column of images."""
+        if not cls.has_name(path.name):
+            return False
+        import pyarrow as pa
+        from pyarrow.parquet import read_schema
+
+        with suppress(OSError, pa.ArrowException):
+            return bool(_image_columns(read_schema(path)))
+        return False
+
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+        """The images of all row groups. See ``ContainerSource``."""
+        from pyarrow.parquet import read_schema
+
+        schema = read_schema(path)
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        labels = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
+        if self.settings.label_column in schema.names:
+            labels = [self.settings.label_column]
+        image = self._column("image_column", _image_columns(schema), schema)
+        label = self._column("label_column", labels, schema)
+        split = self._column("split_column", schema.names, schema) if self.settings.split_column else ""
+        return features.get(label, {}).get("names") or (), self._rows(path, file, image, label, split)
+
+    def _column(self, setting: str, candidates: Sequence[str], schema: "pa.Schema") -> str:
+        """The column that a setting names, or the only candidate if it has its default."""
+        name = getattr(self.settings, setting)
+        if name not in candidates and (len(candidates) != 1 or name not in ("", "label")):
+            hint = f" The file has the columns {', '.join(schema.names)}."
+            refuse("Source", setting, f"a column of {self.settings.path}", name, hint)
+        return name if name in candidates else candidates[0]
+
+    def _rows(self, path: Path, file: str, image: str, label: str, split: str) -> Iterator[Row]:
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as parquet:
+            num_rows, num_bytes = parquet.metadata.num_rows, path.stat().st_size
+            if num_rows > num_bytes:
+                raise ValueError(f"{num_rows:,} rows in {num_bytes:,} bytes")
+            columns = list(filter(None, (f"{image}.path", label, split)))
+            for group in range(parquet.num_row_groups):
+                for row, values in enumerate(parquet.read_row_group(group, columns=columns).to_pylist()):
+                    stored = values.get(image) or {}
+                    yield Row(values[label], (file, image, group, row), stored.get("path") or "", values.get(split))
+
+
+def _image_columns(schema: "pa.Schema") -> list[str]:
+    """The columns of bytes, or of structs that contain bytes."""
+    import pyarrow as pa
+
+    def has_bytes(kind: "pa.DataType") -> bool:
+        return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+    return [
+        field.name
+        for field in schema
+        if has_bytes(field.type)
+        or (pa.types.is_struct(field.type) and any(one.name == "bytes" and has_bytes(one.type) for one in field.type))
+    ]

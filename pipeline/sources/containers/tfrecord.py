@@ -1,0 +1,74 @@
+"""TFRecord files of other programs, such as those of TensorFlow Model Garden and TensorFlow Datasets."""
+
+import itertools
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.settings.setting_error import refuse
+from pipeline.sources.containers import ContainerSource, Row, read_range
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Feature of the images → features of the labels, of Model Garden and of TensorFlow Datasets.
+_PRESETS = {"image/encoded": ("image/class/text", "image/class/label"), "image": ("label",)}
+_NAMES = ("image/filename", "file_name")
+# A length and its checksum are before each record, another checksum is behind it.
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+
+
+class TFRecord(ContainerSource):
+    """Uncompressed TFRecord files of ``tf.train.Example``."""
+
+    file_names = r".*\.tfrecords?(-\d+-of-\d+)?|.*-\d+-of-\d+"
+    files_called = "an uncompressed TFRecord file of images and labels"
+    read = staticmethod(read_range)
+
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+        """The examples. See ``ContainerSource``."""
+        records = _records(path)
+        first = next(records, None)
+        if first is None:
+            return (), iter(())
+        image = self._feature("image_column", ("", *_PRESETS), first[2])
+        label = self._feature("label_column", ("label", *_PRESETS.get(image, ())), first[2])
+        # TensorFlow Datasets writes it beside the files.
+        names = path.parent / f"{label}.labels.txt"
+        lines = names.read_text(encoding="utf-8").splitlines() if names.is_file() else ()
+        return lines, (_row(file, image, label, *record) for record in itertools.chain([first], records))
+
+    def _feature(self, setting: str, presets: Sequence[str], features: "Mapping[str, tf.train.Feature]") -> str:
+        """The feature that a setting names. If it has its default, another preset may replace it."""
+        name = getattr(self.settings, setting)
+        candidates = [name, *presets[1:]] if name == presets[0] else [name]
+        if present := [candidate for candidate in candidates if candidate in features]:
+            return present[0]
+        hint = f" The file has the features {', '.join(sorted(features))}."
+        return refuse("Source", setting, f"a feature of {self.settings.path}", name, hint)
+
+
+def _records(path: Path) -> "Iterator[tuple[int, bytes, Mapping[str, tf.train.Feature]]]":
+    """Yield start, content and features of each record."""
+    import tensorflow as tf
+
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        while header := stream.read(_HEADER_BYTES):
+            (length,), start = struct.unpack("<Q", header[:8]), stream.tell()
+            if start + length + _FOOTER_BYTES > size:
+                raise ValueError("a record is cut off, or the file is compressed")
+            record = stream.read(length)
+            stream.seek(_FOOTER_BYTES, os.SEEK_CUR)
+            yield start, record, tf.train.Example.FromString(record).features.feature
+
+
+def _row(
+    file: str, image: str, label: str, start: int, record: bytes, features: "Mapping[str, tf.train.Feature]"
+) -> Row:
+    content = features[image].bytes_list.value[0]
+    values = features[label].int64_list.value or [text.decode() for text in features[label].bytes_list.value]
+    names = [features[name].bytes_list.value[0].decode() for name in _NAMES if name in features]
+    return Row(values[0], (file, start + record.index(content), len(content)), names[0] if names else "")
