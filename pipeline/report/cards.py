@@ -31,7 +31,7 @@ def cards(report: Report) -> dict[str, str]:
 
 def _context(run: Run, report: Report) -> dict[str, Any]:
     """Return the values of the templates, not yet escaped."""
-    artifacts = [artifact for stage in report.lineage for artifact in stage.artifacts if artifact.stage == "Records"]
+    artifacts = [artifact for artifact in report.lineage if artifact.stage == "Records"]
     values: Mapping[str, Any] = call_hook(run.problem, "card", run) or {}
     counts = values.get("counts", [])
     size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))

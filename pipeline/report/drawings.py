@@ -24,8 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from pipeline.problems.units import common_units
 from pipeline.report.blocks import Chart
-from pipeline.report.data.history import Trend
-from pipeline.report.data.reading import Run
+from pipeline.report.data.reading import Entry, Run
 from pipeline.report.formats import spread
 from pipeline.report.templating import TEMPLATES
 
@@ -160,13 +159,13 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
             axes.fmt_ydata = "{:,.4g}".format
 
 
-def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
+def plot_history(groups: Sequence[Sequence[Entry]], *panels: Axes) -> None:
     """Plot test accuracy (left) and throughput (right) of comparable runs by date, with a line per seed."""
-    rate = common_units(group.entries[0].units for group in groups).rate.capitalize()
+    rate = common_units(group[0].units for group in groups).rate.capitalize()
     panels_data = (("Test accuracy", "test_accuracy", _FINE_PERCENT), (rate, "examples_per_second", _COUNT))
     for axes, (title, field, formatter) in zip(panels, panels_data, strict=True):
         for group, color, marker in zip(groups, COLORS, MARKERS, strict=False):
-            points = spread(group.entries, _MAX_DATES)
+            points = spread(group, _MAX_DATES)
             # Runs of different seeds differ by chance, so no line connects them.
             for seed in sorted({point.seed for point in points}):
                 seed_points = [point for point in points if point.seed == seed]

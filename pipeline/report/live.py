@@ -1,22 +1,20 @@
 """The page in the place of the report while a run trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from pipeline.artifacts.layout import REPORT_PAGE
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Chart, Section, Table, Text, numbers
+from pipeline.report.blocks import Block, Chart, Section, Text
 from pipeline.report.render import page
 from pipeline.report.report import build_report
 from pipeline.report.sections import TERMINAL, sections
+from pipeline.report.sections.runs import epoch_table
 from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
-
-_MAX_ROWS = 20
 
 
 def sections_of_runs(run_folders: Sequence[Path], current: Sequence[str]) -> list[Section]:
@@ -45,41 +43,29 @@ def write_live_page(
         OSError: The page cannot be written.
     """
     metrics = run_folder / METRICS_NAME
-    rows = read_metrics(metrics) if metrics.exists() else []
+    epochs_so_far = [EpochMetrics(**row) for row in read_metrics(metrics)] if metrics.exists() else []
     state = "Training is running" if refresh_seconds else "Training was not finished"
     name = fmt.joined(fmt.plain(experiment), fmt.plain(run))
     age = f"This page was written at {datetime.now(UTC):%H:%M:%S} UTC"
     if refresh_seconds:
         # The newest epoch gives the estimate, because epoch 1 compiles.
-        seconds = sum((row["train_seconds"] or 0) + (row["evaluation_seconds"] or 0) for row in rows[-1:])
-        left = f"The remaining epochs take about {fmt.number((epochs - len(rows)) * seconds)} s. " if rows else ""
-        age = f"{left}{age}, and again every {refresh_seconds} s. If it is a minute old, the training has ended"
+        seconds = sum((row.train_seconds or 0) + (row.evaluation_seconds or 0) for row in epochs_so_far[-1:])
+        left = (epochs - len(epochs_so_far)) * seconds
+        age = f"{age}, and again every {refresh_seconds} s. If it is a minute old, the training has ended"
+        age = f"The remaining epochs take about {fmt.number(left)} s. {age}" if epochs_so_far else age
+    blocks: list[Block] = [Text("" if epochs_so_far else "The first epoch is not finished yet.")]
+    if epochs_so_far:
+        curves = SimpleNamespace(curves=epochs_so_far, steps_per_epoch=None)
+        plot = partial(drawings.plot_curves, [curves], [""])
+        newest = f"test accuracy {fmt.percent(epochs_so_far[-1].test_accuracy)} after epoch {len(epochs_so_far)}"
+        blocks.append(Chart("Accuracy and loss by epoch, training and test", plot, [newest], has_table=True))
+        blocks.append(epoch_table(epochs_so_far, "Finished epochs"))
     text = page(
-        [Section("epochs", "Finished epochs", _blocks(rows)), *earlier],
-        title=f"{state} ({len(rows)}/{epochs}), {name}",
-        verdict=f"{state}. Experiment {name}, {len(rows)} of {fmt.plural(epochs, 'epoch')} finished, started at "
-        f"{fmt.moment(started_at)}.",
+        [Section("epochs", "Finished epochs", blocks), *earlier],
+        title=f"{state} ({len(epochs_so_far)}/{epochs}), {name}",
+        verdict=f"{state}. Experiment {name}, {len(epochs_so_far)} of {fmt.plural(epochs, 'epoch')} finished, started "
+        f"at {fmt.moment(started_at)}.",
         findings=[f"{age}. To resume after the last finished epoch, run the same command again."],
         reload_seconds=refresh_seconds,
     )
     (folder / REPORT_PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
-
-
-def _blocks(epochs: Sequence[Mapping[str, Any]]) -> list[Block]:
-    if not epochs:
-        return [Text("The first epoch is not finished yet.")]
-    run = SimpleNamespace(curves=[EpochMetrics(**row) for row in epochs], steps_per_epoch=None)
-    newest = f"test accuracy {fmt.percent(epochs[-1]['test_accuracy'])} after epoch {fmt.number(len(epochs))}"
-    caption = "Accuracy and loss by epoch, training and test"
-    chart = Chart(caption, partial(drawings.plot_curves, [run], [""]), [newest], has_table=True)
-    columns = numbers("epoch", "accuracy", "test accuracy", "loss", "test loss", "training, s", "evaluation, s")
-    rows = [
-        [
-            fmt.number(row["epoch"]),
-            *(fmt.percent(row[metric]) for metric in ("accuracy", "test_accuracy")),
-            *(fmt.number(row[metric], 3) for metric in ("loss", "test_loss")),
-            *(fmt.number(row[metric], 1) for metric in ("train_seconds", "evaluation_seconds")),
-        ]
-        for row in reversed(epochs[-_MAX_ROWS:])
-    ]
-    return [chart, Table(columns, rows, label="Finished epochs, newest first")]

@@ -5,25 +5,26 @@ Neither the clock nor folder names influence report.json. The same runs give the
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from pipeline.problems.results import merit, results_of
 from pipeline.report.data.changes import Change, changes
 from pipeline.report.data.experiments import Experiment, best_run, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
-from pipeline.report.data.history import Trend, comparable_groups, entries_of, merged, trends
-from pipeline.report.data.lineage import Exported, Stage, exported, lineage
-from pipeline.report.data.measures import Encoding, encodings
+from pipeline.report.data.history import comparable_groups, entries_of, merged
+from pipeline.report.data.lineage import Artifact, Exported, exported, lineage
 from pipeline.report.data.published import PublishedRow, published_for
 from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_repetition, read_run
-from pipeline.report.data.scenarios import Row, plain_data, scenarios, with_speedups
+from pipeline.report.data.scenarios import Row, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
-# Version 7 removed `batch_sizes`.
-SCHEMA_VERSION = 7
+# Version 8 refers to runs by their fingerprints.
+SCHEMA_VERSION = 8
 
 # Pictures of more runs would make the page too large.
 _MAX_PICTURED = 3
@@ -43,10 +44,10 @@ class Report:
     # Rows of the scoreboard, and data derived from them.
     scenarios: list[Row]
     experiments: list[Experiment]
-    encodings: list[Encoding]
-    # Stages that the requested runs depend on.
-    lineage: list[Stage]
-    history: list[Trend]
+    # Artifacts that the requested runs depend on.
+    lineage: list[Artifact]
+    # Comparable runs, the oldest first, see `comparable_groups`.
+    history: list[list[Entry]]
     changes: list[Change]
     # None without thresholds.
     gate: Outcome | None
@@ -103,19 +104,21 @@ class Report:
 
     def to_json(self) -> str:
         """Format report.json, without pictures. Numbers that JSON cannot represent become null."""
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "current": self.current,
-            "runs": plain_data(self.runs),
-            "lineage": [asdict(stage) for stage in self.lineage],
-            "gate": asdict(self.gate) if self.gate else None,
-            "exports": {fingerprint: exported.model_dump() for fingerprint, exported in self.exports.items()},
-            "published": plain_data(self.published),
-        }
-        for name in ("scenarios", "experiments", "encodings", "history", "changes"):
-            data[name] = [entry.to_json() for entry in getattr(self, name)]
+        data = {name: _plain(value) for name, value in vars(self).items() if name not in ("pictures", "predictions")}
+        data |= {"schema_version": SCHEMA_VERSION, "runs": [run.model_dump(mode="json") for run in self.runs]}
         finite = json.loads(json.dumps(data), parse_constant=lambda constant: None)
         return json.dumps(finite, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Convert derived data to data for JSON. A run is its fingerprint."""
+    if isinstance(value, Entry):
+        return value.fingerprint
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value) or isinstance(value, dict):
+        return {name: _plain(item) for name, item in (value if isinstance(value, dict) else vars(value)).items()}
+    return to_jsonable_python(value)
 
 
 def build_report(
@@ -144,9 +147,9 @@ def build_report(
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
     requested = [pair for fingerprint in current for pair in folder_runs if pair[1].fingerprint == fingerprint]
     rows = with_speedups(scenarios(runs))
-    groups = comparable_groups(merged(past, entries_of(runs)))
     # A skipped run has no metrics. The history may contain another run with its fingerprint.
     finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
+    groups = comparable_groups(merged(past, entries_of(runs)), {fingerprint for fingerprint, _ in finished})
     changed = changes(groups, finished)
     exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
     summaries = experiments(rows, runs, groups, current)
@@ -159,9 +162,8 @@ def build_report(
         runs=runs,
         scenarios=rows,
         experiments=summaries,
-        encodings=encodings(runs, current),
         lineage=lineage(requested),
-        history=trends(groups, {fingerprint for fingerprint, _ in finished}),
+        history=groups,
         changes=changed,
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},

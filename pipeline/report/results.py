@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Text
 from pipeline.report.data.experiments import ranked
 from pipeline.report.data.reading import Run
-from pipeline.report.data.scenarios import grouped_rows
+from pipeline.report.data.scenarios import grouped
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import published, scoreboard
 from pipeline.runs.record import FINISHED, names
@@ -17,9 +18,9 @@ def results(report: Report) -> list[Block]:
     """Return a scoreboard per experiment with finished runs on real data, and the machines. Empty without such runs."""
     finished = [row for row in report.scenarios if row.run.status == FINISHED and not row.run.is_placeholder]
     setup = ("experiment", "dataset", "input_shape", *names("setting", "hardware", "computation", repeated=False))
-    newest = [group[0] for group in grouped_rows(finished, setup)]
+    newest = [group[0] for group in grouped(finished, setup, attrgetter("run"))]
     newest_only = replace(report, current=[], scenarios=newest)
-    experiments = grouped_rows(newest, ("experiment",))
+    experiments = grouped(newest, ["experiment"], attrgetter("run"))
     machines = list(dict.fromkeys(_machine(row.run) for rows in experiments for row in rows))
     # A single machine has no number.
     numbered = {name: f"machine {index}" if len(machines) > 1 else "" for index, name in enumerate(machines, start=1)}

@@ -50,7 +50,7 @@ PROMISED = {
 
 def test_report_json_has_every_promised_name(make_run, tmp_path):
     report = json.loads(render([make_run()], tmp_path / "out")["report.json"])
-    assert report["schema_version"] == 7
+    assert report["schema_version"] == 8
     assert report["current"] == [RUN["fingerprint"]]
     assert set(report["runs"][0]) >= PROMISED
     assert [row["epoch"] for row in report["runs"][0]["curves"]] == [1, 2]

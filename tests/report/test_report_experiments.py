@@ -68,9 +68,9 @@ def test_each_experiment_has_a_scoreboard_and_the_overview_a_line_for_each(runs,
     # Unfolded is the one that was asked for.
     assert files["report.html"].count("of another experiment</summary>") == 2
     report = json.loads(files["report.json"])
-    assert [one["experiment"] for one in report["experiments"]] == ["cifar10", "mine", "mnist_cnn"]
-    assert {one["experiment"]: one["num_runs"] for one in report["experiments"]}["mnist_cnn"] == 2
-    assert report["experiments"][0]["best"] == report["experiments"][0]["newest"] == RUN["fingerprint"]
+    assert [one["name"] for one in report["experiments"]] == ["cifar10", "mine", "mnist_cnn"]
+    assert {one["name"]: one["num_runs"] for one in report["experiments"]}["mnist_cnn"] == 2
+    assert report["experiments"][0]["best"]["run"] == report["experiments"][0]["newest"] == RUN["fingerprint"]
 
 
 def test_one_experiment_alone_needs_no_overview(make_run, tmp_path):
@@ -85,7 +85,7 @@ def test_no_two_experiments_are_compared(runs, make_run):
     assert not [row for row in report.scenarios if row.speedup.ratio]
     words = {row.run.experiment: row.speedup.words for row in report.scenarios}
     assert "in experiment" in words["mine"]
-    assert {group.entries[0].experiment for group in report.history} == {"mine", "mnist_cnn"}
+    assert {group[0].experiment for group in report.history} == {"mine", "mnist_cnn"}
 
 
 def test_a_record_of_before_there_were_experiments_belongs_to_that_of_its_dataset(make_run):

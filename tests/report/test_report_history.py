@@ -8,10 +8,10 @@ from report_runs import RUN
 
 
 def setup_module() -> None:
-    global append_history, build_report, comparable_groups, judge_change, read_history, trends
+    global append_history, build_report, comparable_groups, judge_change, read_history
     from pipeline.report import append_history, build_report, read_history
     from pipeline.report.data.changes import judge_change
-    from pipeline.report.data.history import comparable_groups, trends
+    from pipeline.report.data.history import comparable_groups
 
 
 def test_the_log_keeps_every_run_once_in_the_order_they_were_reported_and_is_only_added_to(tmp_path):
@@ -43,7 +43,7 @@ def test_a_run_whose_folder_is_gone_stays_in_the_history(make_run, tmp_path):
     report = build_report([make_run(content_digests=DIGESTS)], current=[], past=[entry(1, 0.7)])
     (group,) = report.history
     assert len(report.runs) == 1
-    assert sorted(point.test_accuracy for point in group.entries) == [0.7, RUN["test_accuracy"]]
+    assert sorted(point.test_accuracy for point in group) == [0.7, RUN["test_accuracy"]]
 
 
 def test_only_comparable_runs_share_a_group():
@@ -51,9 +51,8 @@ def test_only_comparable_runs_share_a_group():
         [("global_batch_size", 256), ("epochs", 9), ("precision", "float32"), ("granted_cores", 4),
          ("training_recipe", "x"),
          ("content_digests", {"train": "3" * 64, "test": "4" * 64})], start=2)]  # fmt: skip
-    groups = trends(comparable_groups([entry(1, 0.7), *others]), current=[f"{1:064x}"])
-    assert len(groups) == 7
-    assert [group.is_current for group in groups] == [True] + [False] * 6
+    groups = comparable_groups([entry(1, 0.7), *others], current=[f"{1:064x}"])
+    assert [group[0].fingerprint for group in groups] == [f"{n:064x}" for n in (1, 7, 6, 5, 4, 3, 2)]
     assert change_of([entry(1, 0.7), *others], 1).earlier == 0
 
 
@@ -98,7 +97,7 @@ def test_a_group_is_called_by_what_its_runs_share():
     from pipeline.report.sections.charts import group_name
 
     one, two = entry(1, 0.7), entry(2, 0.7, processes=2, num_replicas=2)
-    (group,) = trends(comparable_groups([two.model_copy(update={"processes": 1}), two]), current=[])
-    assert {group_name(run) for run in group.entries} == {group_name(two)}
+    (group,) = comparable_groups([two.model_copy(update={"processes": 1}), two])
+    assert {group_name(run) for run in group} == {group_name(two)}
     assert group_name(two).endswith("(AMD EPYC 9B14, 2 replicas)")
     assert group_name(one).endswith("(AMD EPYC 9B14)")

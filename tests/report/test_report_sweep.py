@@ -29,10 +29,9 @@ from pipeline.runs.record import STAGE_PHASES
 
 
 def setup_module() -> None:
-    global COLORS, Chart, build_report, compare_runs, draw, plot_history, Trend, format_table, seconds_by_part
+    global COLORS, Chart, build_report, compare_runs, draw, plot_history, format_table, seconds_by_part
     from pipeline.report import build_report, compare_runs, format_table
     from pipeline.report.blocks import Chart
-    from pipeline.report.data.history import Trend
     from pipeline.report.drawings import COLORS, draw, plot_history
     from pipeline.report.sections.runs import seconds_by_part
 
@@ -167,8 +166,7 @@ def test_what_is_left_out_is_counted_in_the_singular_too(make_run, tmp_path):
 
 def test_the_history_joins_no_runs_of_different_seeds():
     entries = [entry(n, 0.7 + 0.01 * n, seed=n % 2, finished_at=f"2026-02-0{n + 1}T10:00:00+00:00") for n in range(6)]
-    groups = [Trend(entries, is_current=False)]
-    drawing = draw(Chart("history", partial(plot_history, groups))).svg
+    drawing = draw(Chart("history", partial(plot_history, [entries]))).svg
     lines = re.findall(r'<path d="([^"]*)"[^>]*fill: none; stroke: var\(--run-1\); stroke-width: 1.2', drawing)
     assert [line.count("L") for line in lines] == [2, 2, 2, 2], "two seeds of three runs each, in two panels"
 
@@ -332,11 +330,16 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     order = [(record["global_batch_size"], record["seed"]) for record in asked_for]
     assert order == [(32, 0), (32, 1), (64, 0), (64, 1)]
 
-    rows = {row["global_batch_size"]: row for row in report["scenarios"] if row["epochs"] == 3}
+    records = {row["run"]: runs[row["run"]][0] for row in report["scenarios"]}
+    rows = {
+        records[row["run"]]["global_batch_size"]: row
+        for row in report["scenarios"]
+        if records[row["run"]]["epochs"] == 3
+    }
     assert set(rows) == {32, 64}
     for size, row in rows.items():
         mine = [runs[name] for name in report["current"] if runs[name][0]["global_batch_size"] == size]
-        assert row["seeds"] == [0, 1]
+        assert row["runs"] == [record["fingerprint"] for record in sorted(mine, key=lambda record: record["seed"])]
         for name in ("train_seconds", "examples_per_second", "test_accuracy"):
             figures = [record[name] for record, _ in mine]
             assert row[name]["mean"] == pytest.approx(statistics.mean(figures))
@@ -363,9 +366,8 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
         (copy / name).unlink(missing_ok=True)
     write_manifest(copy, stage="Train", identity=identity, details={})
     assert luigi.here("tasks", "Report", *arguments).returncode == 0
-    both = [row for row in luigi.report()["scenarios"] if "elsewhere" in row["hostnames"]]
     first, second = report["current"][:2]
-    assert [(row["seeds"], row["fingerprints"]) for row in both] == [([0, 0, 1], [first, first, second])]
+    assert [first, first, second] in [row["runs"] for row in luigi.report()["scenarios"]]
     shutil.rmtree(copy)
 
     stale = luigi.command("clean-stale", *arguments)

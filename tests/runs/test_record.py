@@ -99,7 +99,7 @@ def test_a_new_setting_tells_runs_apart_in_every_part_of_the_report(wider, make_
     assert next(row for row in report.scenarios if row.run.dropout == 0.1).speedup.words.endswith(
         " in global batch, dropout"
     )
-    assert sorted((group.entries[0].dropout, group.entries[0].effective_device) for group in report.history) == [
+    assert sorted((group[0].dropout, group[0].effective_device) for group in report.history) == [
         (0.1, "cpu"), (0.2, "cpu"), (0.2, "gpu")]  # fmt: skip
     bare = [make_run(f"bare {name}", **runs[name]) for name in ("one", "other")]
     for pair in (folders[:2], bare):

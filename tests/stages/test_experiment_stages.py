@@ -165,7 +165,7 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
     labeled = ["--Experiment-name", "second", *FAST, *TINY]
     assert other.here("tasks", "Report", *labeled).returncode == 0
     report = other.report()
-    assert [one["experiment"] for one in report["experiments"]] == ["second", "cifar10"]
+    assert [one["name"] for one in report["experiments"]] == ["second", "cifar10"]
     # What another's settings left is not this one's to remove.
     clean = other.command("clean-stale", "--yes", *labeled)
     assert clean.returncode == 0, clean.stderr

@@ -10,13 +10,13 @@ less than the noise.
 import math
 import statistics
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scipy.special import ndtri, stdtr
 
 from pipeline.problems.results import results_of
-from pipeline.report.data.history import age_order, shared_facts
+from pipeline.report.data.history import age_order
 from pipeline.report.data.reading import Entry
 from pipeline.report.data.scenarios import grouped, mean_and_deviation
 from pipeline.report.formats import number
@@ -66,16 +66,6 @@ class Change:
     since: str | None
     test_accuracy: MetricChange
     examples_per_second: MetricChange
-
-    @property
-    def fingerprints(self) -> list[str]:
-        """Fingerprints of the current runs."""
-        return [run.fingerprint for run in self.runs]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the shared fields and the changes."""
-        fields = {name: value for name, value in asdict(replace(self, runs=[])).items() if name != "runs"}
-        return {**shared_facts(self.runs[0]), "fingerprints": self.fingerprints, **fields}
 
 
 def changes(groups: Iterable[Sequence[Entry]], current: Collection[tuple[str, str]]) -> list[Change]:

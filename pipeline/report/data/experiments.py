@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pipeline.problems.results import merit
 from pipeline.report.data.changes import Change, changes
@@ -24,17 +23,6 @@ class Experiment:
     newest: Run | None
     change: Change | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields, with fingerprints for the row and the run."""
-        return {
-            "experiment": self.name,
-            "is_current": self.is_current,
-            "num_runs": self.num_runs,
-            "best": self.best and self.best.fingerprints[0],
-            "newest": self.newest and self.newest.fingerprint,
-            "change": self.change and self.change.to_json(),
-        }
-
 
 def experiments(
     rows: Sequence[Row], runs: Sequence[Run], groups: Sequence[Sequence[Entry]], current: Collection[str]
@@ -50,7 +38,7 @@ def experiments(
         newest = finished[0] if finished else None
         changed = changes(groups, {(newest.fingerprint, newest.finished_at)}) if newest else []
         is_current = any(run.fingerprint in current for run in matching)
-        best = _best([row for row in rows if row.run.experiment == name])
+        best = next(iter(ranked([row for row in rows if row.run.experiment == name])[0]), None)
         summaries.append(Experiment(name, is_current, len(finished), best, newest, changed[0] if changed else None))
     return sorted(summaries, key=lambda experiment: not experiment.is_current)
 
@@ -64,11 +52,6 @@ def best_run(summaries: Sequence[Experiment]) -> Run | None:
     return next((experiment.best.run for experiment in requested if experiment.best), None)
 
 
-def _best(rows: Sequence[Row]) -> Row | None:
-    """Return the row with the best ranking metric on the requested data, the newest of equals, or None."""
-    return next(iter(ranked(rows)[0]), None)
-
-
 def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     """Return the rows with a ranking metric on the requested data, best first, and two lists of unranked rows.
 
@@ -80,7 +63,7 @@ def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     newest = max(with_metric, key=_moment, default=None)
     # Different problems have no common metric.
     same_problem = [row for row in with_metric if row.run.problem == newest.run.problem]
-    newest = max(filter(_test_digest, same_problem), key=_moment, default=newest)
+    newest = max((row for row in same_problem if _digest(row.run)), key=_moment, default=newest)
     other_data = [row for row in same_problem if has_other_data(row.run, newest.run)]
     comparable = [row for row in same_problem if not has_other_data(row.run, newest.run)]
     best_first = sorted(comparable, key=lambda row: (_merit(row), _moment(row)), reverse=True)
@@ -91,25 +74,17 @@ def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
 
 def has_other_data(run: Run, other: Run, split: str = "test") -> bool:
     """Return whether two runs of a problem are known to differ in the examples of a split."""
-    digests = [(one.content_digests or {}).get(split) for one in (run, other)]
-    if not digests[0] or digests[0] == digests[1]:
+    if _digest(run, split) in (None, _digest(other, split)):
         return False
+    stored = "encoding", "image_size", "resize", "store_side"
+    storages = [(one.input_shape, *(getattr(one.records, name, None) for name in stored)) for one in (run, other)]
     # Digests of the same images differ between encodings and sizes. Their number does not.
-    is_image = len(run.input_shape or ()) > 1
-    return _storage(run) == _storage(other) or (is_image and _size(run, split) != _size(other, split))
+    sizes = [one.test_examples if split == "test" else split_counts(one).get(split) for one in (run, other)]
+    return storages[0] == storages[1] or (len(run.input_shape or ()) > 1 and sizes[0] != sizes[1])
 
 
-def _size(run: Run, split: str) -> int | None:
-    return run.test_examples if split == "test" else split_counts(run).get(split)
-
-
-def _storage(run: Run) -> tuple[Any, ...]:
-    stored = run.records
-    return run.input_shape, stored and (stored.encoding, stored.image_size, stored.resize, stored.store_side)
-
-
-def _test_digest(row: Row) -> str | None:
-    return (row.run.content_digests or {}).get("test")
+def _digest(run: Run, split: str = "test") -> str | None:
+    return (run.content_digests or {}).get(split)
 
 
 def _merit(row: Row) -> float:

@@ -79,7 +79,7 @@ def _missed_thresholds(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
 def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """Yield a failure per run without a comparable accuracy and per drop of the accuracy beyond the noise."""
     yield from (f"Run {_short_id(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
-    compared = {fingerprint for change in changes for fingerprint in change.fingerprints}
+    compared = {run.fingerprint for change in changes for run in change.runs}
     unknown = [run for run in runs if run.fingerprint not in compared]
     yield from (f"The training data of run {_short_id(run)} are unknown" for run in unknown)
     for change in changes:

@@ -7,7 +7,6 @@ comparable if they share the hardware and all compared fields of the record. An 
 import json
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,20 +20,6 @@ from pipeline.runs import record
 from pipeline.runs.validation import checked
 
 HISTORY_NAME = "history.jsonl"
-
-
-@dataclass(frozen=True)
-class Trend:
-    """Comparable runs, oldest first. ``is_current`` is true if any of them is requested."""
-
-    entries: list[Entry]
-    is_current: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the shared fields, and ``points`` with the metrics of each run."""
-        point_fields = ("finished_at", "fingerprint", "hostname", "seed", "test_accuracy", "examples_per_second")
-        points = [facts(entry, point_fields) for entry in self.entries]
-        return {**shared_facts(self.entries[0]), "is_current": self.is_current, "points": points}
 
 
 def read_history(path: Path) -> list[Entry]:
@@ -88,32 +73,22 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
         os.fsync(file.fileno())
 
 
-def trends(groups: Iterable[list[Entry]], current: Collection[str]) -> list[Trend]:
-    """Return the ``comparable_groups``, those of current runs first, then the newest."""
-    newest_first = sorted(groups, key=lambda group: age_order(group[-1]), reverse=True)
-    trends_by_age = [Trend(group, any(entry.fingerprint in current for entry in group)) for group in newest_first]
-    return sorted(trends_by_age, key=lambda trend: not trend.is_current)
+def comparable_groups(entries: Sequence[Entry], current: Collection[str] = ()) -> list[list[Entry]]:
+    """Group the entries by comparability. Groups of current runs come first, then the newest.
 
-
-def comparable_groups(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Group the entries by comparability, the oldest entry of each group first."""
+    The entries of a group start with the oldest.
+    """
     # The content of the data is unknown without digests.
     entries_with_data = [entry for entry in entries if entry.content_digests is not None]
-    return grouped(sorted(entries_with_data, key=age_order), _shared_fields())
-
-
-def shared_facts(entry: Entry) -> dict[str, Any]:
-    """Return the fields that all runs of the entry's group share, as data for JSON."""
-    return facts(entry, (*_shared_fields(), "dataset"))
+    fields = dict.fromkeys((*record.names(compared=True), *record.names("hardware")))
+    groups = grouped(sorted(entries_with_data, key=age_order), [*fields])
+    groups.sort(key=lambda group: age_order(group[-1]), reverse=True)
+    return sorted(groups, key=lambda group: all(entry.fingerprint not in current for entry in group))
 
 
 def age_order(entry: Entry) -> tuple[datetime, str]:
     """Return the sort key that orders entries by the end of the run."""
     return datetime.fromisoformat(entry.finished_at), entry.fingerprint
-
-
-def _shared_fields() -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*record.names(compared=True), *record.names("hardware"))))
 
 
 def _line(entry: Entry) -> str:

@@ -1,10 +1,7 @@
-"""Lineage and export of a run, from the artifacts under its storage root.
-
-Settings, versions and seconds are unknown for an artifact that is not under this root.
-"""
+"""Artifacts that runs depend on, and their exports, from the manifests under the storage root."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from pipeline.report.data.reading import Run
 from pipeline.runs.metrics import EXPORT_NAME, weights_digest
 from pipeline.runs.validation import Count, Number, Untrusted, checked, read_text
 
-_DIGITS_IN_NAME = 12
+_STAGES = ("Source", "Records", "Train")
 
 
 class Form(Untrusted):
@@ -36,10 +33,7 @@ class Exported(Untrusted):
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact of a stage. Fields of the manifest are None if it is not under this root.
-
-    ``artifact`` is the name of its folder.
-    """
+    """An artifact of a stage by the name of its folder. Facts of the manifest are None if it is not under this root."""
 
     stage: str
     artifact: str
@@ -50,29 +44,20 @@ class Artifact:
     made_at: str | None = None
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stage with its artifacts."""
-
-    stage: str
-    artifacts: list[Artifact]
-
-
-def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Stage]:
-    """Return the stages with the artifacts that the runs depend on, without duplicates."""
-    artifacts_by_stage: dict[str, dict[str, Artifact]] = {"Source": {}, "Records": {}, "Train": {}}
+def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Artifact]:
+    """Return the artifacts that the runs depend on, without duplicates, by stage."""
+    artifacts: dict[str, Artifact] = {}
     for folder, run in runs:
         root = folder.parent.parent
         records = _newest(root / layout.RECORDS, "fingerprint", run.records_fingerprint)
-        source = _newest(root / layout.SOURCE, "source", _identity_section(records, "upstream"))
-        train = _artifact("Train", _manifest(folder), run.fingerprint)
-        if run.initial_run and train.settings is not None:
-            # The identity refers to the weights by content, not by a setting.
-            train = replace(train, settings={**train.settings, "initial_run": run.initial_run[:_DIGITS_IN_NAME]})
-        artifacts = (_artifact("Source", source), _artifact("Records", records, run.records_fingerprint), train)
-        for artifact in filter(None, artifacts):
-            artifacts_by_stage[artifact.stage].setdefault(artifact.fingerprint, artifact)
-    return [Stage(name, [*artifacts.values()]) for name, artifacts in artifacts_by_stage.items() if artifacts]
+        source = _newest(root / layout.SOURCE, "source", records.get("identity", {}).get("upstream"))
+        fingerprints = None, run.records_fingerprint, run.fingerprint
+        for stage, manifest, fingerprint in zip(
+            _STAGES, (source, records, _manifest(folder)), fingerprints, strict=True
+        ):
+            if name := manifest.get("fingerprint", fingerprint):
+                artifacts.setdefault(name, _artifact(stage, manifest, name))
+    return sorted(artifacts.values(), key=lambda artifact: _STAGES.index(artifact.stage))
 
 
 def exported(run_folder: Path, run: Run) -> Exported | None:
@@ -90,19 +75,14 @@ def exported(run_folder: Path, run: Run) -> Exported | None:
     return checked(Exported, read_text(path), path)
 
 
-def _artifact(stage: str, manifest: Mapping[str, Any], fingerprint: str | None = None) -> Artifact | None:
-    """Return an artifact by its manifest or else its fingerprint, None without both."""
-    if not manifest:
-        return fingerprint and Artifact(stage, f"{stage.lower()}-{fingerprint[:_DIGITS_IN_NAME]}", fingerprint)
-    return Artifact(
-        stage,
-        f"{manifest['folder'].name.rpartition('-')[0]}-{manifest['fingerprint'][:_DIGITS_IN_NAME]}",
-        manifest["fingerprint"],
-        _identity_section(manifest, "settings"),
-        _identity_section(manifest, "packages"),
-        manifest.get("seconds"),
-        manifest.get("created_at"),
-    )
+def _artifact(stage: str, manifest: Mapping[str, Any], fingerprint: str) -> Artifact:
+    """Return an artifact with the facts of its manifest, which may be empty."""
+    label = manifest["folder"].name.rpartition("-")[0] if manifest else stage.lower()
+    sections = [manifest.get("identity", {}).get(name) for name in ("settings", "packages")]
+    # The identity is not validated.
+    facts = [section if isinstance(section, Mapping) else {} for section in sections] if manifest else [None, None]
+    times = manifest.get("seconds"), manifest.get("created_at")
+    return Artifact(stage, f"{label}-{fingerprint[:12]}", fingerprint, *facts, *times)
 
 
 def _newest(kind: Path, name: str, value: object) -> Mapping[str, Any]:
@@ -118,8 +98,3 @@ def _manifest(folder: Path) -> dict[str, Any]:
         return {**read_manifest(folder), "folder": folder}
     except DamagedArtifactError:
         return {}
-
-
-def _identity_section(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = manifest.get("identity", {}).get(name)
-    return section if isinstance(section, Mapping) else {}

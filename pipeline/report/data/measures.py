@@ -1,29 +1,22 @@
 """Metrics derived from the measurements of a run.
 
-They are FLOP utilization, cost of reaching an accuracy, and cost of an image format. Model FLOP utilization follows
+They are FLOP utilization, and the cost of reaching an accuracy. Model FLOP utilization follows
 Chowdhery et al. 2022 (PaLM). It divides the operations of a step by its seconds and by the speed of the device.
 Backends that count operations differ by about a tenth (docs/concepts/receipt.md).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.problems.results import results_of
 from pipeline.report.data.reading import Run
-from pipeline.report.data.scenarios import facts, grouped
-from pipeline.runs.record import FINISHED
 
 #: Target accuracies on CIFAR-10. The last is DAWNBench's (Coleman et al. 2017).
 GOALS = (0.90, 0.92, 0.94)
 
 # An accuracy of 0.9 is slightly smaller in float32.
 _ROUNDING = 1e-6
-
-# Fields that influence the speed of the input stream, apart from the records.
-_STREAM_KEYS = ("dataset", "records", "input_in_memory", "augment", "effective_device", "device_name", "granted_cores")
-_MAX_ROWS = 12
 
 # Dense FLOP/s by precision, from NVIDIA's data sheets (float32 without tensor cores) and Google Cloud's TPU pages.
 # Patterns match whole names, because an "L40S" is no "L4" and PCIe cards are slower than SXM or HBM3 modules.
@@ -52,23 +45,6 @@ class Goal:
     with_views: bool
     seconds: float | None
     flops: float | None
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Cost of an image format on a kind of machine. Values that were not measured are None.
-
-    ``stream_examples_per_second`` is the speed of the input stream alone.
-    """
-
-    run: Run
-    stream_examples_per_second: float | None
-    input_wait_share: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return fields of the run, and the cost."""
-        speeds = {name: value for name, value in vars(self).items() if name != "run"}
-        return facts(self.run, (*_STREAM_KEYS, "fingerprint", "model")) | speeds
 
 
 def utilization(run: Run) -> dict[str, float]:
@@ -121,19 +97,3 @@ def to_accuracy(run: Run) -> list[Goal]:
 
 def _reached(accuracy: float | None, goal: float) -> bool:
     return (accuracy or 0) >= goal - _ROUNDING
-
-
-def encodings(runs: Sequence[Run], current: Sequence[str]) -> list[Encoding]:
-    """Return the cost of each image format of the current datasets per kind of machine, from the newest runs.
-
-    The format with the most bytes per example is the first.
-    """
-    finished = [run for run in runs if run.status == FINISHED and run.records is not None]
-    datasets = {run.dataset for run in finished if run.fingerprint in current}
-    costs = []
-    for run, *_ in grouped([run for run in finished if run.dataset in datasets], _STREAM_KEYS)[:_MAX_ROWS]:
-        times = run.time_breakdown
-        seconds = times and times.input_alone_seconds
-        speed = run.global_batch_size / seconds if seconds else None
-        costs.append(Encoding(run, speed, times and times.input_wait_share))
-    return sorted(costs, key=lambda cost: -cost.run.records.total_bytes / max(1, cost.run.records.num_examples))

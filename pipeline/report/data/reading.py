@@ -1,7 +1,7 @@
 """Runs of a report, read from their folders. Schemas validate the untrusted folders once, at this point."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,6 +72,15 @@ class Run(Entry):
     repetition: Repetition | None = None
     folder: str = Field("", exclude=True)
     files: list[str] = Field([], exclude=True)
+
+
+def leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield (path, value) of each leaf of a JSON value. Indices of lists start at 1."""
+    if isinstance(value, Mapping | list):
+        for name, child in value.items() if isinstance(value, Mapping) else enumerate(value, start=1):
+            yield from leaves(child, *path, str(name))
+    else:
+        yield path, value
 
 
 def read_or_none(read: Callable[..., _Read], *arguments: object, **options: object) -> _Read | None:

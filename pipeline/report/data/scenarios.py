@@ -11,13 +11,12 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
-from operator import attrgetter
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from pipeline.problems.results import merit
 from pipeline.report.data.reading import Entry, Run
@@ -36,6 +35,7 @@ _LABELS = {
 }
 # Metrics that depend on the seed but not on the machine.
 _SEED_METRICS = ("test_accuracy", "validation_accuracy", "test_loss", "test_tta_accuracy", "validation_tta_accuracy")
+_SPEED_METRICS = ("train_seconds", "examples_per_second")
 
 _Item = TypeVar("_Item")
 _Name = TypeVar("_Name", bound=Hashable)
@@ -43,13 +43,9 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Speedup:
-    """Ratio of the examples per second of two rows. ``words`` describes the baseline, or the reason without a ratio.
-
-    ``baseline`` is the first fingerprint of the row that it is compared with.
-    """
+    """Ratio of the examples per second of two rows. ``words`` describes the baseline, or the reason without a ratio."""
 
     ratio: float | None
-    baseline: str | None
     words: str
 
 
@@ -85,31 +81,10 @@ class Row:
         """Fingerprints of the runs."""
         return [run.fingerprint for run in self.runs]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the shared fields of the runs, and the fields of the row."""
-        fields = {name: plain_data(value) for name, value in vars(self).items() if name not in ("run", "runs")}
-        lists = {
-            "seeds": self.seeds,
-            "fingerprints": self.fingerprints,
-            "hostnames": [run.hostname for run in self.runs],
-            "repetitions": plain_data([run.repetition for run in self.runs]),
-            "resumed": plain_data([resumption for run in self.runs for resumption in run.resumed]),
-        }
-        return {**facts(self.run, (*_row_fields(), "mismatch")), **fields, **lists}
-
-
-def plain_data(value: Any) -> Any:
-    """Convert a value of a report to data for JSON."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, list | tuple):
-        return [plain_data(item) for item in value]
-    return asdict(value) if isinstance(value, Spread | Speedup) else value
-
 
 def facts(run: Entry, fields: Iterable[str]) -> dict[str, Any]:
     """Return these fields of a run as data for JSON."""
-    return {name: plain_data(getattr(run, name)) for name in fields}
+    return {name: to_jsonable_python(getattr(run, name)) for name in fields}
 
 
 def grouped(
@@ -123,19 +98,9 @@ def grouped(
     return list(groups.values())
 
 
-def grouped_rows(rows: Iterable[Row], fields: Sequence[str]) -> list[list[Row]]:
-    """Group rows whose runs agree in all of the fields."""
-    return grouped(rows, fields, attrgetter("run"))
-
-
 def scenarios(runs: Sequence[Run]) -> list[Row]:
     """Group runs into rows, in the order of the first run of each."""
-    return [_row(group) for group in grouped(runs, _row_fields())]
-
-
-def _row_fields() -> tuple[str, ...]:
-    """Return the fields that the runs of a row share."""
-    return ("made_from", "code", "fetched_from", *names(repeated=False))
+    return [_row(group) for group in grouped(runs, ("made_from", "code", "fetched_from", *names(repeated=False)))]
 
 
 def _row(runs: Sequence[Run]) -> Row:
@@ -145,8 +110,7 @@ def _row(runs: Sequence[Run]) -> Row:
     best_first = sorted(distinct_runs, key=lambda run: merit(run.problem, vars(run)))[::-1]
     epochs = [_epoch_seconds(run) for run in runs]
     steps = [
-        seconds / run.steps_per_epoch if seconds is not None and run.steps_per_epoch else None
-        for seconds, run in zip(epochs, runs, strict=True)
+        time and run.steps_per_epoch and time / run.steps_per_epoch for time, run in zip(epochs, runs, strict=True)
     ]
     return Row(
         run=best_first[(len(best_first) - 1) // 2],
@@ -154,10 +118,10 @@ def _row(runs: Sequence[Run]) -> Row:
         finished_at=runs[0].finished_at,
         epoch_seconds=mean_and_deviation(epochs),
         step_seconds=mean_and_deviation(steps),
-        **{name: mean_and_deviation([getattr(run, name) for run in distinct_runs]) for name in _SEED_METRICS},
         **{
-            name: mean_and_deviation([getattr(run, name) for run in runs])
-            for name in ("train_seconds", "examples_per_second")
+            name: mean_and_deviation([getattr(run, name) for run in draws])
+            for draws, metrics in ((distinct_runs, _SEED_METRICS), (runs, _SPEED_METRICS))
+            for name in metrics
         },
     )
 
@@ -211,13 +175,13 @@ def field_label(name: str) -> str:
 
 def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
     if reason := _exclusion_reason(row):
-        return Speedup(None, None, reason)
+        return Speedup(None, reason)
     partners = [other for other in fit if _on_other_hardware(row, other)]
     if not partners:
-        return Speedup(None, None, "no other hardware to compare with")
+        return Speedup(None, "no other hardware to compare with")
     nearest = min(partners, key=lambda other: len(differing_fields(row, other)))
     if differences := differing_fields(row, nearest):
-        return Speedup(None, None, f"differs from {_row_name(nearest)} in {', '.join(map(field_label, differences))}")
+        return Speedup(None, f"differs from {_row_name(nearest)} in {', '.join(map(field_label, differences))}")
     comparable = [other for other in fit if not differing_fields(row, other)]
     cpu_rows = [other for other in comparable if other.run.effective_device == "cpu"]
     if cpu_rows:
@@ -225,11 +189,11 @@ def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
     else:
         baseline = min(comparable, key=lambda peer: (peer.examples_per_second.mean, peer.fingerprints[0]))
     if row is baseline:
-        return Speedup(None, None, "baseline")
+        return Speedup(None, "baseline")
     if not _on_other_hardware(row, baseline):
-        return Speedup(None, None, "same hardware as the baseline")
+        return Speedup(None, "same hardware as the baseline")
     ratio = row.examples_per_second.mean / baseline.examples_per_second.mean
-    return Speedup(ratio, baseline.fingerprints[0], f"of {_row_name(baseline)}")
+    return Speedup(ratio, f"of {_row_name(baseline)}")
 
 
 def _on_other_hardware(row: Row, other: Row) -> bool:

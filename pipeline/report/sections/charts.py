@@ -11,7 +11,7 @@ from pipeline.report import formats as fmt
 from pipeline.report.blocks import Chart, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import describe_change
 from pipeline.report.data.experiments import has_other_data, ranked
-from pipeline.report.data.history import Trend, age_order
+from pipeline.report.data.history import age_order
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import Row, differing, field_label
 from pipeline.report.drawings import Sweep
@@ -141,19 +141,19 @@ def _point(row: Row, field: str) -> tuple[float | None, float | None]:
 def history(report: Report) -> Iterator[Section]:
     """Yield changes since the last comparable runs, and metrics of all runs of this storage root by date."""
     changed = [Text(sentence, "finding") for sentence in data_changes(report)]
-    groups = [group for group in report.history if len(group.entries) > 1][: drawings.MAX_LINES]
+    groups = [group for group in report.history if len(group) > 1][: drawings.MAX_LINES]
     if not groups:
         yield Section("history", "History", changed)
         return
     titles = _group_names(groups)
-    endpoints = [[fmt.percent(group.entries[index].test_accuracy) for index in (0, -1)] for group in groups]
+    endpoints = [[fmt.percent(group[index].test_accuracy) for index in (0, -1)] for group in groups]
     note = "All runs reported under this root, in groups of comparable runs. Lines connect runs of the same seed."
     chart = Chart(
         "Test accuracy and throughput of every run reported here, by date",
         partial(drawings.plot_history, groups),
         [f"{name}: from {first} to {last}" for name, (first, last) in zip(titles, endpoints, strict=True)],
         note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
-        legend=[(name, fmt.plural(len(group.entries), "run")) for name, group in zip(titles, groups, strict=True)],
+        legend=[(name, fmt.plural(len(group), "run")) for name, group in zip(titles, groups, strict=True)],
     )
     yield Section("history", "History", [*changed, change_table(report), chart])
 
@@ -173,17 +173,16 @@ def change_table(report: Report) -> Table:
     return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
 
 
-def _group_names(groups: Sequence[Trend]) -> list[str]:
+def _group_names(groups: Sequence[Sequence[Entry]]) -> list[str]:
     """Return the names of groups, with the end of the last run for groups that differ only in their data."""
-    names = [group_name(group.entries[0]) for group in groups]
+    names = [group_name(group[0]) for group in groups]
     newest = {
-        name: max((g.entries[-1] for g, n in zip(groups, names, strict=True) if n == name), key=age_order)
-        for name in names
+        name: max((g[-1] for g, n in zip(groups, names, strict=True) if n == name), key=age_order) for name in names
     }
     return [
         name
-        if group.entries[-1].content_digests == newest[name].content_digests
-        else f"{name}, earlier data until {fmt.moment(group.entries[-1].finished_at)}"
+        if group[-1].content_digests == newest[name].content_digests
+        else f"{name}, earlier data until {fmt.moment(group[-1].finished_at)}"
         for name, group in zip(names, groups, strict=True)
     ]
 

@@ -1,4 +1,4 @@
-"""Data of the runs, with splits, labels, examples, warnings, size and cost, and the artifacts they depend on."""
+"""Data of the runs, with splits, labels, examples, warnings and size, and the artifacts they depend on."""
 
 from collections.abc import Iterator
 
@@ -23,10 +23,10 @@ _METHODS = {
 
 
 def records(report: Report) -> Iterator[Section]:
-    """Yield the data of the best or the first requested run with an evaluation, and the cost of each image encoding."""
+    """Yield the data of the best or the first requested run with an evaluation."""
     run = next((run for run in (report.best(), *report.requested()) if run and run.evaluation), None)
     blocks = [*_summary(run), *(call_hook(run.problem, "data_blocks", report, run) or ())] if run else []
-    yield Section("records", "Data", [*blocks, Box("fold", [cost_table(report)], "Cost of the records")])
+    yield Section("records", "Data", blocks)
 
 
 def _summary(run: Run) -> Iterator[Block]:
@@ -81,37 +81,10 @@ def image_blocks(report: Report, run: Run) -> list[Block]:
     return [*titled(f"{test_images} of each label", groups), table]
 
 
-def cost_table(report: Report) -> Table:
-    """Return size and speed of each encoding of the images."""
-    rows = []
-    for encoding in report.encodings:
-        run, stored, size = encoding.run, encoding.run.records, "original size"
-        if stored.image_size:
-            size = f"{fmt.number(stored.image_size)} px, {fmt.plain(stored.resize)}"
-        augmented = f", augmented by {fmt.plain(run.augment)}" if run.augment else ""
-        name = (
-            f"{fmt.dataset_name(run.dataset)}, {fmt.plain(stored.encoding)}, {size}, "
-            f"read from {'memory' if run.input_in_memory else 'disk'}{augmented}, for {fmt.plain(run.model)} on "
-            f"{fmt.plain(run.device_name or run.effective_device)}"
-        )
-        rows.append(
-            (
-                name,
-                fmt.number(stored.total_bytes, 1, scale=1e-6),
-                fmt.number(stored.total_bytes / max(1, stored.num_examples)),
-                fmt.number(encoding.stream_examples_per_second),
-                fmt.percent(encoding.input_wait_share, 0),
-            )
-        )
-    titles = ("MB on disk", "bytes per example", "stream alone, examples/s", "share of step waiting")
-    label = "Cost of the records, on disk and in the input stream"
-    return Table([*words("records"), *numbers(*titles)], rows, label=label, style="classes")
-
-
 def lineage(report: Report) -> Iterator[Section]:
     """Yield the artifacts that the requested runs depend on. Their manifests contain settings and packages."""
     rows = []
-    for artifact in (artifact for stage in report.lineage for artifact in stage.artifacts):
+    for artifact in report.lineage:
         seconds = artifact.seconds if isinstance(artifact.seconds, int | float) else None
         created = "not under this storage root" if artifact.settings is None else fmt.plain(artifact.made_at)
         rows.append((artifact.stage, fmt.plain(artifact.artifact), fmt.number(seconds, 1, " s"), created))

@@ -1,7 +1,7 @@
 """Section of runs, with command, settings, files, metrics, receipt, times, evaluation, exports and epochs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
@@ -12,11 +12,12 @@ from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Links, Section, Table, Text, numbers, titled, words
 from pipeline.report.data.measures import to_accuracy, utilization
-from pipeline.report.data.reading import Run, call_hook
+from pipeline.report.data.reading import Run, call_hook, leaves
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.last_run import data_sentence
 from pipeline.report.sections.scoreboard import ranking_metric
+from pipeline.runs.metrics import EpochMetrics
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import Beginning
 from pipeline.settings.reference import SECTIONS
@@ -24,7 +25,7 @@ from pipeline.settings.schema import settings_of
 
 # These limit the length of the page. report.json contains everything.
 _MAX_FULL, _MAX_RUNS = 24, 500
-_MAX_COMMAND = 8_000
+_MAX_COMMAND, _MAX_EVIDENCE = 8_000, 100
 _REPEAT = (
     "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train. In a clone, activate the "
     "environment first with: source .venv/bin/activate"
@@ -32,10 +33,17 @@ _REPEAT = (
 # Advice after the verdict on the time of a step.
 _FASTER_INPUT = "[Train] cache = memory, or [Records] encoding = raw for images, reduces the wait."
 _FASTER_MODEL = "A smaller model, another precision or an accelerator can be faster."
-_MAX_EVIDENCE = 100
 
 # These times share a segment of the bar.
 _OTHER_TIMES = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
+_METRICS = {
+    "Test accuracy": "test_accuracy",
+    "Test accuracy with test-time augmentation": "test_tta_accuracy",
+    "Validation accuracy": "validation_accuracy",
+    "Validation accuracy with test-time augmentation": "validation_tta_accuracy",
+}
+
+_Pairs = Iterator[tuple[str, str]]
 
 
 def runs(report: Report) -> Iterator[Section]:
@@ -43,29 +51,31 @@ def runs(report: Report) -> Iterator[Section]:
 
     The first entries have all details. The others have the command, the code and links.
     """
-    entries = report.ordered()
-    anchors: set[str] = set()
-    folds: list[Block] = []
+    entries, folds = report.ordered(), []
+    # A copy from another host has the same fingerprint.
+    anchored = {fmt.run_anchor(run): run for run in reversed(entries)}
     for index, run in enumerate(entries[:_MAX_RUNS]):
         name, anchor = fmt.run_name(run, report.current), fmt.run_anchor(run)
-        is_full = index == 0 or (run.fingerprint in report.current and index < _MAX_FULL)
-        blocks = _repeat(report, run, anchor="" if index else "repeat")
-        if is_full:
+        blocks = _repeat(report, run, "" if index else "repeat")
+        if index == 0 or (run.fingerprint in report.current and index < _MAX_FULL):
             change = Text(data_sentence(report, report.row_of(run).runs), "finding")
-            blocks = [Facts(list(tiles(run)), "tiles"), change, *blocks, *_details(report, run, name, index)]
-        folds.append(
-            Box(
-                "fold",
-                blocks,
-                summary=name,
-                note=time_verdict(run).partition(":")[0],
-                is_open=index == 0 or report.current == [run.fingerprint],
-                style="run",
-                # A copy from another host has the same fingerprint.
-                anchor="" if anchor in anchors else anchor,
-            )
-        )
-        anchors.add(anchor)
+            receipt = titled("Requested and effective", *receipt_blocks(run, f"Requested and effective: {name}"))
+            facts = titled("Settings and results", Facts(list(circumstances(run))))
+            blocks = [
+                Facts(list(tiles(run)), "tiles"),
+                change,
+                *blocks,
+                *titled("Time", *time_blocks(run), anchor="" if index else "time"),
+                Box("pair", [Box("part", receipt), Box("part", facts)]),
+                # The first one has a section.
+                *(evaluation_blocks(report, run, name) if index else ()),
+                *titled("Exports", _exports(report, run, name)),
+                _settings(run),
+                Box("fold", [epoch_table(run.curves, f"Epoch by epoch: {name}")], "Epoch by epoch"),
+            ]
+        note, is_open = time_verdict(run).partition(":")[0], index == 0 or report.current == [run.fingerprint]
+        anchor = anchor if anchored[anchor] is run else ""
+        folds.append(Box("fold", blocks, name, note, is_open, style="run", anchor=anchor))
     hint = Text(_REPEAT if any(run.origin for run in entries) else "", "note")
     yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))])
 
@@ -74,23 +84,31 @@ def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
     """Return the command that repeats a run or its row, its code and model size, and links to its files."""
     folder = f"../{layout.RUNS}/{quote(run.folder)}/"
     links = [("Folder of the run", folder), *((name, f"{folder}{name}") for name in run.files)] if run.files else []
-    row, origin, command, note = report.row_of(run), run.origin, "", ""
+    row, origin, command, note = report.row_of(run), run.origin or Origin(), "", ""
     seeds = ",".join(dict.fromkeys(map(str, row.seeds)))
-    if origin and row.run is run and "," in seeds:
+    if run.origin and row.run is run and "," in seeds:
         train = {name: text for name, text in origin.settings.get("Train", {}).items() if name != "seed"}
         command = origin.model_copy(update={"settings": {**origin.settings, "Train": train}}).command()
         command, note = f"{command} --seeds {seeds}", "The command repeats all runs of the row."
-    elif origin:
+    elif run.origin:
         command = origin.command()
     # A command that is shortened or has control characters would be another one.
-    is_exact = fmt.plain(command, _MAX_COMMAND) == command
-    text = Text(command if is_exact else "", "command")
-    return [
-        *titled(
-            "Repeat this run", text, Text(note if is_exact else "", "note"), Facts(list(_code(run))), anchor=anchor
-        ),
-        Links(links),
-    ]
+    if fmt.plain(command, _MAX_COMMAND) != command:
+        command = note = ""
+    commit = f"{fmt.plain(origin.commit)}{', with uncommitted changes' if origin.is_dirty else ''}"
+    trainable = f"of which {fmt.number(run.num_trainable_parameters)} are trainable"
+    code = _known(
+        ("Commit", origin.commit and commit),
+        ("Version", origin.version and f"{DISTRIBUTION} {fmt.plain(origin.version)}"),
+        ("Parameters", run.num_parameters is not None and f"{fmt.number(run.num_parameters)}, {trainable}"),
+        ("Model size", run.model_bytes is not None and fmt.number(run.model_bytes, 2, " MB", 1e-6)),
+    )
+    blocks = Text(command, "command"), Text(note, "note"), Facts(list(code))
+    return [*titled("Repeat this run", *blocks, anchor=anchor), Links(links)]
+
+
+def _known(*facts: tuple[str, str | bool | None]) -> _Pairs:
+    return ((label, text) for label, text in facts if text)
 
 
 def _settings(run: Run) -> Box:
@@ -110,49 +128,14 @@ def _settings(run: Run) -> Box:
     return Box("fold", [Table(words("Setting", "Value", "Default"), rows, label=label, style="classes")], title)
 
 
-def _code(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield version and commit of the code, and the size of the model."""
-    origin = run.origin or Origin()
-    if origin.commit:
-        yield "Commit", f"{fmt.plain(origin.commit)}{', with uncommitted changes' if origin.is_dirty else ''}"
-    if origin.version:
-        yield "Version", f"{DISTRIBUTION} {fmt.plain(origin.version)}"
-    if run.num_parameters is not None:
-        trainable = fmt.number(run.num_trainable_parameters)
-        yield "Parameters", f"{fmt.number(run.num_parameters)}, of which {trainable} are trainable"
-    if run.model_bytes is not None:
-        yield "Model size", fmt.number(run.model_bytes, 2, " MB", 1e-6)
-
-
-def _details(report: Report, run: Run, name: str, index: int) -> list[Block]:
-    settings = titled("Settings and results", Facts(list(circumstances(run))))
-    receipt = titled("Requested and effective", *receipt_blocks(run, f"Requested and effective: {name}"))
-    epochs = epoch_table(run, f"Epoch by epoch: {name}")
-    return [
-        *titled("Time", *time_blocks(run), anchor="" if index else "time"),
-        Box("pair", [Box("part", receipt), Box("part", settings)]),
-        # The first one has a section.
-        *(evaluation_blocks(report, run, name) if index else ()),
-        *titled("Exports", export_table(report, run, name)),
-        _settings(run),
-        Box("fold", [epochs], "Epoch by epoch"),
-    ]
-
-
-def tiles(run: Run) -> Iterator[tuple[str, str]]:
+def tiles(run: Run) -> _Pairs:
     """Yield the most important metrics with their units."""
-    units = run.units
     yield from call_hook(run.problem, "tiles", run) or ()
-    yield "Test accuracy", fmt.percent(run.test_accuracy, 2)
-    for label, name in (
-        ("Test accuracy with test-time augmentation", "test_tta_accuracy"),
-        ("Validation accuracy", "validation_accuracy"),
-        ("Validation accuracy with test-time augmentation", "validation_tta_accuracy"),
-    ):
-        if (metric := getattr(run, name)) is not None:
+    for label, name in _METRICS.items():
+        if (metric := getattr(run, name)) is not None or name == "test_accuracy":
             yield label, fmt.percent(metric, 2)
     yield "Training time", fmt.number(run.train_seconds, 1, " s")
-    yield fmt.capitalized(units.rate), fmt.number(run.examples_per_second)
+    yield fmt.capitalized(run.units.rate), fmt.number(run.examples_per_second)
     yield "First epoch", fmt.number(run.first_epoch_seconds, 1, " s")
 
 
@@ -162,11 +145,15 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
     data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
     if data_verified == "no reference":
         data_verified = fmt.NO_REFERENCE
-    device = Cell(
-        fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run)), [fmt.plain(run.device_reason or "", 200)]
-    )
+    device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
+    reason = fmt.plain(run.device_reason or "", 200)
     rows = [
-        ("Device", fmt.plain(run.requested_device), device, Cell(verified, needs_care=verified != "yes")),
+        (
+            "Device",
+            fmt.plain(run.requested_device),
+            Cell(device, [reason]),
+            Cell(verified, needs_care=verified != "yes"),
+        ),
         ("Data", fmt.plain(run.requested_dataset), data, Cell(data_verified, needs_care=data_verified == "no")),
         ("Backend", fmt.plain(run.requested_backend), fmt.plain(run.backend), "not measured"),
         ("Precision", fmt.plain(run.requested_precision), fmt.plain(run.precision), "not measured"),
@@ -176,33 +163,46 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
     # Earlier versions used another key for failed checks.
     labels = dict.fromkeys(("doubts", "failed_checks"), "failed checks")
     receipt = {labels.get(name, name): value for name, value in (run.receipt or {}).items()}
-    evidence = [(fmt.plain(path, 120), value) for path, value in leaves(receipt)]
+    evidence = [(fmt.plain(" / ".join(path), 120), _evidence(value)) for path, value in leaves(receipt)]
     more = Text(fmt.left_out(len(evidence) - _MAX_EVIDENCE, "more line"))
     return [table, Box("fold", [Facts(evidence[:_MAX_EVIDENCE]), more], summary="Hardware evidence")]
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, text) of each leaf of a JSON value."""
-    if isinstance(value, dict | list):
-        for name, child in value.items() if isinstance(value, dict) else enumerate(value, start=1):
-            yield from leaves(child, f"{path} / {name}" if path else str(name))
-    elif isinstance(value, bool):
-        yield path, fmt.yes_no(value)
-    else:
-        yield path, MISSING if value is None else fmt.plain(value, 200)
+def _evidence(value: Any) -> str:
+    return fmt.yes_no(value) if isinstance(value, bool) else MISSING if value is None else fmt.plain(value, 200)
 
 
 def _switch(value: Any) -> str:
     return {True: "on", False: "off", None: "auto"}.get(value, fmt.plain(value))
 
 
-def circumstances(run: Run) -> Iterator[tuple[str, str]]:
+def circumstances(run: Run) -> _Pairs:
     """Yield all other facts that are needed to repeat a run."""
+    beginning, weights = run.beginning or Beginning(), fmt.plain(run.initial_weights_digest)[:12]
+    origin = (
+        f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else fmt.plain(run.initial_weights or "ImageNet")
+    )
+    selected = run.keep != "last" and run.kept_epoch is not None
+    patience = f"no better epoch on the validation split in {fmt.plural(run.patience, 'epoch')}"
+    by = ", by the label with the larger share" if "mixup" in run.augment else ""
+    augmented = f"{fmt.plain(run.augment, 120)}. Training accuracy counts augmented images{by}."
     batch = f"{fmt.number(run.global_batch_size)} {run.units.examples}"
-    yield from _weights(run)
-    yield "Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"
-    yield from _choices(run)
-    yield "Test loss", fmt.number(run.test_loss, 4)
+    yield from _known(
+        ("Model output", run.outputs == "logits" and "logits (their softmax gives probabilities)"),
+        ("Initial weights", weights and f"{origin}, sha256 {weights}"),
+        ("Adapted on", beginning.adapted_examples and f"{fmt.number(beginning.adapted_examples)} train examples"),
+        ("Layers with initial weights", fmt.plain(", ".join(beginning.taken), 400)),
+        ("Layers without initial weights", fmt.plain(", ".join(beginning.left), 400)),
+        ("Frozen", fmt.plain(", ".join(beginning.frozen), 400)),
+        ("Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"),
+        ("Augmentation", run.augment and augmented),
+        ("Selected weights", selected and f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"),
+        (
+            "Training ended",
+            run.patience and run.ended and (patience if run.ended == "patience" else "after all epochs"),
+        ),
+        ("Test loss", fmt.number(run.test_loss, 4)),
+    )
     accuracy, examples = run.test_accuracy, run.test_examples
     # Characters of a sequence depend on each other, so this formula would underestimate the error.
     independent = results_of(run.problem).ranking.predictions_per_draw == 1
@@ -223,37 +223,6 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
         yield f"sha256 of {fmt.plain(split)}", fmt.plain(digest)
     host, device = (fmt.number(peak, 0, " MB", 1e-6) for peak in (run.peak_host_bytes, run.peak_device_bytes))
     yield "Peak memory", f"host {host}, device {device}"
-
-
-def _weights(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield logits as the kind of output, and the initial and frozen weights."""
-    if run.outputs == "logits":
-        yield "Model output", "logits (their softmax gives probabilities)"
-    if run.initial_weights_digest:
-        file = fmt.plain(run.initial_weights or "ImageNet")
-        source = f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else file
-        yield "Initial weights", f"{source}, sha256 {fmt.plain(run.initial_weights_digest)[:12]}"
-    beginning = run.beginning or Beginning()
-    if beginning.adapted_examples:
-        yield "Adapted on", f"{fmt.number(beginning.adapted_examples)} train examples"
-    layers = {
-        "Layers with initial weights": beginning.taken,
-        "Layers without initial weights": beginning.left,
-        "Frozen": beginning.frozen,
-    }
-    yield from ((label, fmt.plain(", ".join(names), 400)) for label, names in layers.items() if names)
-
-
-def _choices(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield augmentation, the selected epoch and the reason why training ended, as far as settings control them."""
-    if run.augment:
-        label = ", by the label with the larger share" if "mixup" in run.augment else ""
-        yield "Augmentation", f"{fmt.plain(run.augment, 120)}. Training accuracy counts augmented images{label}."
-    if run.keep != "last" and run.kept_epoch is not None:
-        yield "Selected weights", f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"
-    if run.patience and run.ended:
-        patience = f"no better epoch on the validation split in {fmt.plural(run.patience, 'epoch')}"
-        yield "Training ended", patience if run.ended == "patience" else "after all epochs"
 
 
 def time_verdict(run: Run) -> str:
@@ -289,7 +258,7 @@ def time_blocks(run: Run) -> list[Block]:
     return [Text(time_verdict(run), "finding"), *charts, Box("fold", [rows], "Times of a step")]
 
 
-def time_rows(run: Run) -> Iterator[tuple[str, str]]:
+def time_rows(run: Run) -> _Pairs:
     """Yield seconds or shares of a step. Empty if not measured.
 
     The benchmark of the step alone is omitted. If the machine became slower in between, it would exceed the step in
@@ -337,39 +306,35 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
     return [(label, max(0.0, seconds)) for label, seconds in parts]
 
 
-def epoch_table(run: Run, label: str) -> Table:
+def epoch_table(epochs: Sequence[EpochMetrics], label: str) -> Table:
     """Return accuracy, loss, time and throughput of each epoch."""
     titles = ("training accuracy", "test accuracy", "training loss", "test loss", "training, s", "evaluation, s")
-    epochs = fmt.spread(run.curves)
+    shown = fmt.spread(epochs)
     rows = [
         (
             fmt.number(row.epoch),
-            fmt.percent(row.accuracy, 2),
-            fmt.percent(row.test_accuracy, 2),
-            fmt.number(row.loss, 4),
-            fmt.number(row.test_loss, 4),
-            fmt.number(row.train_seconds, 2),
-            fmt.number(row.evaluation_seconds, 2),
+            *(fmt.percent(metric, 2) for metric in (row.accuracy, row.test_accuracy)),
+            *(fmt.number(metric, 4) for metric in (row.loss, row.test_loss)),
+            *(fmt.number(metric, 2) for metric in (row.train_seconds, row.evaluation_seconds)),
             fmt.number(row.examples_per_second),
             MISSING if row.learning_rate is None else f"{row.learning_rate:.2e}",
         )
-        for row in epochs
+        for row in shown
     ]
-    more = fmt.left_out(len(run.curves) - len(epochs), "more epoch")
-    caption = f"Accuracy, loss, time and throughput of each epoch. {more}".strip()
+    caption = (
+        f"Accuracy, loss, time and throughput of each epoch. {fmt.left_out(len(epochs) - len(shown), 'more epoch')}"
+    )
     columns = numbers("epoch", *titles, "per second", "learning rate")
-    return Table(columns, rows, label=label, caption=caption, style="wide")
+    return Table(columns, rows, label=label, caption=caption.strip(), style="wide")
 
 
-def export_table(report: Report, run: Run, name: str) -> Table:
-    """Return the exported formats."""
+def _exports(report: Report, run: Run, name: str) -> Table:
     exported = report.exports.get(run.fingerprint)
     rows = [
         (
             fmt.plain(form),
             fmt.number(export.bytes, 2, " MB", 1e-6),
-            fmt.percent(export.accuracy, 2),
-            fmt.percent(export.agreement, 2),
+            *(fmt.percent(share, 2) for share in (export.accuracy, export.agreement)),
         )
         for form, export in (exported.forms if exported else {}).items()
     ]
