@@ -175,14 +175,13 @@ def report_of(folders, current=(RUN["fingerprint"],), **how):
 
 def cells_of(table) -> list[dict[str, str]]:
     """The rows of a table: by the title of a column all text of its cell."""
-    columns, groups = table.visible(has_hidden=True)
+    columns, rows = table.visible(has_hidden=True)
     return [
         {
             column.title: ", ".join(filter(None, [*cell.lines(), cell.tag]))
             for column, cell in zip(columns, row, strict=True)
         }
-        for group in groups
-        for row in group.rows
+        for row in rows
     ]
 
 

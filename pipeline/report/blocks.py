@@ -4,7 +4,7 @@ A block without data is false and is not rendered.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 
 from pipeline.report.formats import MISSING
@@ -58,15 +58,6 @@ def numbers(*titles: str) -> list[Column]:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows of a table below a title."""
-
-    title: str
-    rows: Sequence[Sequence[str | Cell]]
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows with a cell per column. A row is highlighted if a cell has a tag. The ``head``-th cell names the row.
 
@@ -75,38 +66,26 @@ class Table:
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Cell]] = ()
-    groups: Sequence[Group] = ()
     label: str = ""
     caption: str = ""
     style: str = ""
     head: int = 0
 
     def __bool__(self) -> bool:
-        return any(group.rows for group in (self, *self.groups))
+        return bool(self.rows)
 
-    def visible(self, *, has_hidden: bool = False) -> tuple[list[Column], list[Group]]:
-        """Return the columns that have a value in any row, and the groups with the cells of these columns.
+    def visible(self, *, has_hidden: bool = False) -> tuple[list[Column], list[list[Cell]]]:
+        """Return the columns that have a value in any row, and the rows with the cells of these columns.
 
         Columns up to the name of the row are always visible. Hidden columns are returned on request.
         """
-        groups = [
-            replace(group, rows=[[*map(_cell, row)] for row in group.rows])
-            for group in (Group("", self.rows), *self.groups)
-            if group.rows
-        ]
-        rows = [row for group in groups for row in group.rows]
+        rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in self.rows]
         has_values = [any(cell.text not in ("", MISSING) for cell in cells) for cells in zip(*rows, strict=True)]
         is_visible = [
             index <= self.head or (has_value and (has_hidden or not column.is_hidden))
             for index, (column, has_value) in enumerate(zip(self.columns, has_values, strict=False))
         ]
-        return list(compress(self.columns, is_visible)), [
-            replace(group, rows=[list(compress(row, is_visible)) for row in group.rows]) for group in groups
-        ]
-
-
-def _cell(value: str | Cell) -> Cell:
-    return value if isinstance(value, Cell) else Cell(value)
+        return list(compress(self.columns, is_visible)), [list(compress(row, is_visible)) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """Differences between two runs, from settings to metrics, as a table."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
-from pipeline.report.blocks import Group, Table, numbers, words
-from pipeline.report.data.reading import read_run
+from pipeline.report.blocks import Table, numbers, words
+from pipeline.report.data.reading import leaves, read_run
 from pipeline.report.data.scenarios import differing, facts
 from pipeline.report.formats import MISSING, device_verified, plain, signed, yes_no
 from pipeline.runs.record import names
@@ -31,7 +30,7 @@ def compare_runs(first_folder: Path, second_folder: Path) -> list[Difference]:
         DamagedArtifactError: A folder contains no run or a damaged one.
     """
     pair = [_facts(folder) for folder in (first_folder, second_folder)]
-    first, second = (dict(_leaves(sections)) for sections in pair)
+    first, second = (dict(leaves(sections, containers=Mapping)) for sections in pair)
     differences = [
         Difference(path[0], ".".join(path[1:]), first.get(path), second.get(path))
         for path in differing((first, second))
@@ -42,14 +41,18 @@ def compare_runs(first_folder: Path, second_folder: Path) -> list[Difference]:
 
 
 def difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
-    """Return the differences of two runs with these names, by section."""
-    columns = [*words("", *map(plain, names)), *numbers("change")]
-    groups = groupby(differences, key=lambda difference: difference.section)
-    return Table(columns, groups=[Group(section.upper(), [*map(_cells, rows)]) for section, rows in groups])
-
-
-def _cells(difference: Difference) -> list[str]:
-    return [plain(difference.name), _show(difference.first), _show(difference.second), _change(difference)]
+    """Return the differences of two runs with these names."""
+    rows = [
+        (
+            section.upper(),
+            plain(name),
+            _show(first),
+            _show(second),
+            _change(first, second) if section == "metrics" else "",
+        )
+        for section, name, first, second in differences
+    ]
+    return Table([*words("", "", *map(plain, names)), *numbers("change")], rows, head=1)
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -74,23 +77,10 @@ def _facts(folder: Path) -> dict[str, Any]:
     }
 
 
-def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (path, value) of each leaf. A list is a leaf, because its indices have no meaning."""
-    if not isinstance(value, Mapping):
-        yield path, value
-        return
-    for name, child in value.items():
-        yield from _leaves(child, (*path, str(name)))
-
-
-def _change(difference: Difference) -> str:
-    """Return the change of a metric."""
-    values = (difference.first, difference.second)
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    if difference.section != "metrics" or not are_numbers:
+def _change(first: Any, second: Any) -> str:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (first, second)):
         return ""
-    change = difference.second - difference.first
-    return signed(change, _decimals(change))
+    return signed(second - first, _decimals(second - first))
 
 
 def _show(value: Any) -> str:

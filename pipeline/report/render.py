@@ -20,9 +20,9 @@ from rich.text import Text as RichText
 
 from pipeline.artifacts.layout import REPORT_PAGE
 from pipeline.report import cards, drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Group, Links, Section, Table, Text
+from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Links, Section, Table, Text
 from pipeline.report.diff import Difference, difference_table
-from pipeline.report.formats import sentence, spread
+from pipeline.report.formats import spread
 from pipeline.report.report import Report
 from pipeline.report.results import results
 from pipeline.report.sections import PAGE_ONLY, TERMINAL, sections
@@ -165,14 +165,10 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
 
 
 def _markdown_table(table: Table) -> str:
-    columns, groups = table.visible()
+    columns, rows = table.visible()
     lines = [[escaped(column.title) for column in columns]]
     lines.append(["--:" if column.is_number else "---" for column in columns])
-    for group in groups:
-        if group.title:
-            title = " ".join([sentence(group.title), *group.notes]) if group.notes else group.title
-            lines.append([f"**{escaped(title.strip())}**", *[""] * (len(columns) - 1)])
-        lines += [[*map(_markdown_cell, row)] for row in group.rows]
+    lines += [[*map(_markdown_cell, row)] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -224,31 +220,25 @@ def _as_text(parts: Iterable[RenderableType], width: int) -> str:
 
 
 def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
-    columns, groups = table.visible()
-    is_list = width < TABLE_COLUMNS and len(columns) > 3
+    columns, rows = table.visible()
     if table.caption:
         yield table.caption
-    yield _list(columns, groups) if is_list else _grid(columns, groups)
-    if any(cell.tag for group in groups for row in group.rows for cell in row):
+    yield (_list if width < TABLE_COLUMNS and len(columns) > 3 else _grid)(columns, rows)
+    if any(cell.tag for row in rows for cell in row):
         yield "* requested run"
 
 
-def _grid(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
+def _grid(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
     # The box leaves one space between columns. The scoreboard would not fit with more.
     grid = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for index, column in enumerate(columns):
-        justify = "right" if column.is_number and index else "left"
+        is_number = column.is_number and index > 0
         title = RichText(column.title.replace(" ", "\n").replace(",\n", ", ") if column.is_number else column.title)
-        grid.add_column(title, justify=justify, overflow="fold", no_wrap=column.is_number and index > 0)
-    for group in groups:
-        grid.add_section()
-        if group.title:
-            grid.add_row(RichText(group.title))
-        for row in group.rows:
-            # Numbers have no notes in a grid.
-            cells = zip(columns, row, strict=True)
-            texts = [cell.text if column.is_number else _text(cell) for column, cell in cells]
-            grid.add_row(*(RichText(text.replace(" / ", "\n").replace(" ±", "\n±")) for text in texts))
+        grid.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+    for row in rows:
+        # Numbers have no notes in a grid.
+        texts = [cell.text if column.is_number else _text(cell) for column, cell in zip(columns, row, strict=True)]
+        grid.add_row(*(RichText(text.replace(" / ", "\n").replace(" ±", "\n±")) for text in texts))
     return grid
 
 
@@ -257,13 +247,11 @@ def _text(cell: Cell) -> str:
     return "\n".join([f"{'*' * bool(cell.tag)}{cell.text}", *cell.lines()[bool(cell.text) :]])
 
 
-def _list(columns: Sequence[Column], groups: Sequence[Group]) -> RichTable:
+def _list(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
     """Return a line per cell, with the title of its column."""
     grid = RichTable.grid("", "", padding=(0, 2, 0, 0))
-    for group in groups:
-        grid.add_row("", RichText(group.title))
-        for row in group.rows:
-            for column, text in zip(columns, map(_text, row), strict=True):
-                grid.add_row(RichText(column.title, overflow="fold"), RichText(text, overflow="fold"))
-            grid.add_row()
+    for row in rows:
+        for column, text in zip(columns, map(_text, row), strict=True):
+            grid.add_row(RichText(column.title, overflow="fold"), RichText(text, overflow="fold"))
+        grid.add_row()
     return grid

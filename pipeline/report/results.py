@@ -33,7 +33,7 @@ def results(report: Report) -> list[Block]:
         for row, line in zip(chain(*ranked(rows)), table.rows, strict=True):
             device = replace(line[devices], notes=(*line[devices].notes, numbered[_machine(row.run)]))
             cells.append([*line[:devices], device, *line[devices + 1 :]])
-        blocks += [Text(fmt.plain(name), kind="heading"), replace(table, rows=cells), published(newest_only, name)]
+        blocks += [Text(fmt.plain(name), kind="heading"), replace(table, rows=cells), *published(newest_only, name)]
     leads = {machine: f"Measured on {name}".rstrip() for machine, name in numbered.items()}
     return [*blocks, *(Text(machine, lead=lead, kind="-") for machine, lead in leads.items())]
 

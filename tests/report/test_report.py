@@ -234,9 +234,7 @@ def test_the_drawing_is_readable_without_seeing_it(make_run, tmp_path):
     label = next(value for _, name, value in outline.attributes if name == "aria-label" and "by epoch" in value)
     assert "after epoch 2 test accuracy 73.8%" in label
     assert {"figure", "figcaption", "caption"} <= set(outline.tags)
-    assert {value for tag, name, value in outline.attributes if (tag, name) == ("th", "scope")} == {
-        "col", "row", "rowgroup",
-    }  # fmt: skip
+    assert {value for tag, name, value in outline.attributes if (tag, name) == ("th", "scope")} == {"col", "row"}
 
 
 def test_of_many_runs_the_requested_one_and_the_best_are_drawn(make_run, tmp_path):

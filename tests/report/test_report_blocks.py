@@ -72,13 +72,6 @@ def test_a_column_without_a_value_and_a_section_without_blocks_are_not_rendered(
         assert "Toys" not in text, kind
 
 
-def test_a_group_has_its_title_in_each_rendering(rendered):
-    groups = [blocks.Group("MADE HERE", [("tungsten", "3")]), blocks.Group("MADE ELSEWHERE", [("molybdenum", "4")])]
-    for text in rendered(blocks.Table(blocks.words("name", "length"), groups=groups)).values():
-        places = [text.rindex(words) for words in ("MADE HERE", "tungsten", "MADE ELSEWHERE", "molybdenum")]
-        assert places == sorted(places)
-
-
 def test_the_alternative_text_of_a_chart_is_its_caption_with_its_data(rendered):
     chart = blocks.Chart("Length by name", data=["a: 1", "b: 2", "c: 3"], note="In metres.", shares=[0.5, 0.5])
     texts = rendered(chart)

@@ -64,7 +64,7 @@ def test_measured_figures_are_given_with_their_change(make_run):
         ],
         ("one", "other"),
     )
-    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+    rows = {line.split()[1]: line.split()[2:] for line in text.splitlines() if " " in line}
     assert rows["epochs"] == ["1", "5"]
     assert rows["examples_per_second"] == ["5,772", "6,772", "+1,000"]
     assert rows["test_accuracy"] == ["0.7000", "0.6500", "−0.0500"]

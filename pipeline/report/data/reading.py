@@ -74,11 +74,11 @@ class Run(Entry):
     files: list[str] = Field([], exclude=True)
 
 
-def leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (path, value) of each leaf of a JSON value. Indices of lists start at 1."""
-    if isinstance(value, Mapping | list):
+def leaves(value: Any, *path: str, containers: Any = Mapping | list) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield (path, value) of each value that is no container. Indices of lists start at 1."""
+    if isinstance(value, containers):
         for name, child in value.items() if isinstance(value, Mapping) else enumerate(value, start=1):
-            yield from leaves(child, *path, str(name))
+            yield from leaves(child, *path, str(name), containers=containers)
     else:
         yield path, value
 

@@ -59,36 +59,27 @@ class Bin(Untrusted):
     accuracy: Number
 
 
-class TestImage(Untrusted):
-    """A pictured test image with its prediction."""
-
+class _Labeled(Untrusted):
     index: Count
     label: Count
+
+
+class Example(_Labeled):
+    """A test image. Earlier versions lack the name of examples."""
+
+    name: str = ""
+
+
+class TestImage(_Labeled):
+    """A pictured test image with its prediction."""
+
     predicted: Count
     confidence: Number
 
 
-class Example(Untrusted):
-    """A test image. Earlier versions lack the name."""
-
-    index: Count
-    label: Count
-    name: str = ""
-
-
-class LabelConflict(Untrusted):
-    """A test image with an identical image that has another label."""
-
-    index: Count
-    label: Count
-    name: str
-
-
-class Augmented(Untrusted):
+class Augmented(_Labeled):
     """An image as it was used in training."""
 
-    index: Count
-    label: Count
     epoch: Count
 
 
@@ -120,7 +111,8 @@ class ImageEvaluation(Untrusted):
     expected_calibration_error: Number
     data_warnings: list[tuple[str, str]] = []
     without_duplicates: WithoutDuplicates | None = None
-    label_conflicts: list[LabelConflict] = []
+    # Test images with an identical image of another label.
+    label_conflicts: list[Example] = []
     test_images: list[TestImage] = renamed("test_images", "mistakes")
     examples: list[Example]
     augmented: list[Augmented] = []
@@ -208,7 +200,6 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     correct = titled("Correct with the least confidence", Gallery(uncertain))
     if matrix := _matrix(facts, name):
         correct = [Box("pair", [Box("part", titled("Confusion matrix", matrix)), Box("part", correct)])]
-    confusions = titled("Largest confusions", Box("groups", _confusions(facts, images)))
     columns = [*words("label"), *numbers("test images", "precision", "recall", "F1")]
     classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
     more = Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))
@@ -222,24 +213,28 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
             if interval.accuracy is not None
         ],
     )
-    duplicates = ""
-    if unique := facts.without_duplicates:
-        subset = f"the {number(unique.num_examples)} that the train split does not contain"
+    unique, duplicates = facts.without_duplicates, ""
+    if unique:
         duplicates = (
-            f"The test accuracy is {percent(facts.accuracy)} on all images, {percent(unique.accuracy)} on {subset}."
+            f"The test accuracy is {percent(facts.accuracy)} on all images, {percent(unique.accuracy)} on the "
+            f"{number(unique.num_examples)} that the train split does not contain."
         )
+    notes = [f"in epoch {number(item.epoch)}" if item.epoch else "as stored" for item in facts.augmented]
+    pngs = report.pictures_of(run).get("augmented", ())
+    augmented = [
+        Picture(png, f"Training image {number(item.index)}, {label_names(facts)[item.label]}, {note}", note=note)
+        for item, note, png in zip(facts.augmented, notes, pngs, strict=False)
+    ]
     # Drawings of many runs would dominate the page.
     is_drawn = run in report.requested()[:_MAX_CALIBRATIONS]
     return [
         Text(f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{shown}", "heading"),
         Text(duplicates, "note"),
-        Box("pictures", [Gallery(mistakes), *correct, *confusions]),
+        Box("pictures", [Gallery(mistakes), *correct, *titled("Largest confusions", _confusions(facts, images))]),
         *(_label_errors(facts, predictions) if predictions and is_best else ()),
         Box("fold", [classes, more], "By label"),
         Box("fold", [chart], calibration) if is_drawn else Text(calibration),
-        *titled(
-            f"Augmented: {plain(run.augment, 120)}", _augmented(facts, report.pictures_of(run).get("augmented", ()))
-        ),
+        *titled(f"Augmented: {plain(run.augment, 120)}", Gallery(augmented)),
     ]
 
 
@@ -261,16 +256,7 @@ def _test_images(facts: ImageEvaluation, pngs: Sequence[str], predictions: Predi
     return pictures
 
 
-def _augmented(facts: ImageEvaluation, pngs: Sequence[str]) -> Gallery:
-    names, pictures = label_names(facts), []
-    for item, png in zip(facts.augmented, pngs, strict=False):
-        epoch = f"in epoch {number(item.epoch)}" if item.epoch else "as stored"
-        alternative = f"Training image {number(item.index)}, {names[item.label]}, {epoch}"
-        pictures.append(Picture(png, alternative, note=epoch))
-    return Gallery(pictures)
-
-
-def _confusions(facts: ImageEvaluation, pictures: Sequence[Picture]) -> list[Gallery]:
+def _confusions(facts: ImageEvaluation, pictures: Sequence[Picture]) -> Box:
     """Return the most frequent confusions with their images."""
     names, galleries = label_names(facts), []
     pairs = [(item.label, item.predicted) for item in facts.test_images]
@@ -278,7 +264,7 @@ def _confusions(facts: ImageEvaluation, pictures: Sequence[Picture]) -> list[Gal
         images = [one for one, pair in zip(pictures, pairs, strict=True) if one.png and pair == (true, predicted)]
         title = f"{names[true]} predicted as {names[predicted]}: {plural(count, 'test image')}"
         galleries.append(Gallery(images[:_MAX_PER_CONFUSION], title))
-    return galleries
+    return Box("groups", galleries)
 
 
 def _label_errors(facts: ImageEvaluation, predictions: Predictions) -> list[Block]:
@@ -288,26 +274,25 @@ def _label_errors(facts: ImageEvaluation, predictions: Predictions) -> list[Bloc
     suspects = suspected_label_errors(*(getattr(predictions, field) for field in fields), copies).tolist()
     if not suspects:
         return []
-    header = ("key", "label", "label_probability", "predicted", "probability", "copy", "copy_label")
-    rows = []
+    file, lines = io.StringIO(newline=""), []
+    writer = csv.writer(file)
+    writer.writerow(("key", "label", "label_probability", "predicted", "probability", "copy", "copy_label"))
     for index in suspects:
-        label, predicted = labels[predictions.labels[index]], labels[predictions.predicted[index]]
-        shares = predictions.label_probability[index], predictions.probability[index]
-        rows.append((predictions.keys[index], label, shares[0], predicted, shares[1], *copies.get(index, ("", ""))))
-    file = io.StringIO(newline="")
-    csv.writer(file).writerows([header, *rows])
-    lines = []
-    for key, label, label_share, predicted, share, copy, copy_label in rows[:_MAX_SUSPECTS]:
+        pairs = [
+            (labels[predictions.labels[index]], predictions.label_probability[index]),
+            (labels[predictions.predicted[index]], predictions.probability[index]),
+        ]
+        key, (copy, copy_label) = predictions.keys[index], copies.get(index, ("", ""))
+        writer.writerow((key, *pairs[0], *pairs[1], copy, copy_label))
         note = f"An identical image has the label {plain(copy_label, 24)}: {plain(copy, _MAX_NAME)}" if copy else ""
-        texts = (f"{plain(name, 24)} ({percent(value)})" for name, value in ((label, label_share), (predicted, share)))
-        lines.append((Cell(plain(key, _MAX_NAME), [note]), *texts))
-    columns = words("test image", "actual", "predicted")
-    table = Table(columns, lines, label="Suspected label errors", style="classes files")
+        lines.append((Cell(plain(key, _MAX_NAME), [note]), *(f"{plain(name, 24)} ({percent(p)})" for name, p in pairs)))
+    columns, shown = words("test image", "actual", "predicted"), lines[:_MAX_SUSPECTS]
+    table = Table(columns, shown, label="Suspected label errors", style="classes files")
     return [
-        Text(f"Suspected label errors: {number(len(rows))} of {number(facts.num_examples)} test images", "heading"),
+        Text(f"Suspected label errors: {number(len(lines))} of {number(facts.num_examples)} test images", "heading"),
         Text("Candidates only. Check them by eye. A less accurate model suspects more labels."),
         Links([("label_errors.csv", "label_errors.csv")], {"label_errors.csv": file.getvalue()}),
-        Box("fold", [table], f"The {number(len(lines))} most suspect"),
+        Box("fold", [table], f"The {number(len(shown))} most suspect"),
     ]
 
 
@@ -383,17 +368,15 @@ def _cut(path: Path, tiles: Tiles, count: int) -> list[str]:
         raise DamagedArtifactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))
     if not count:
         return []
+    pngs = []
     try:
         with Image.open(path, formats=["PNG"]) as sheet:
             if sheet.size != (per_row * width, -(-count // per_row) * height):
                 raise DamagedArtifactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
-            corners = [(index % per_row * width, index // per_row * height) for index in range(count)]
-            return [_png(sheet.crop((left, top, left + width, top + height))) for left, top in corners]
+            for index in range(count):
+                left, top, buffer = index % per_row * width, index // per_row * height, io.BytesIO()
+                sheet.crop((left, top, left + width, top + height)).save(buffer, "PNG", optimize=True)
+                pngs.append(base64.b64encode(buffer.getvalue()).decode("ascii"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DamagedArtifactError(message(path, f"expected a PNG image: {error}")) from error
-
-
-def _png(image: Image.Image) -> str:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return pngs

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Box, Cell, Column, Group, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Box, Cell, Column, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import Change, describe_change
 from pipeline.report.data.experiments import ranked
 from pipeline.report.data.published import PublishedRow
@@ -68,7 +68,7 @@ def scoreboards(report: Report) -> Iterator[Section]:
         yield Section("scoreboard", "Scoreboard", [Text("No run has finished yet.")])
     for index, experiment in enumerate(report.experiments):
         table = scoreboard(report, experiment.name)
-        blocks = [table, Box("fold", [published(report, experiment.name)], summary="Results published elsewhere")]
+        blocks = [table, Box("fold", published(report, experiment.name), summary="Results published elsewhere")]
         if index and not experiment.is_current:
             summary = f"{fmt.plural(len(table.rows), 'row')} of another experiment"
             blocks = [Box("fold", blocks, summary=summary)]
@@ -217,24 +217,26 @@ def measured_cells(row: Row) -> list[str | Cell]:
     ]
 
 
-def published(report: Report, experiment: str) -> Table:
-    """Return the published metrics of an experiment, by source."""
+def published(report: Report, experiment: str) -> list[Table]:
+    """Return the published metrics of an experiment, a table per source."""
     rows = [row for row in report.published if row.experiment == experiment]
-    sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
-    for row in rows:
-        not_stated = "; ".join(fmt.plain(fact, 200) for fact in row.not_stated)
-        notes = (fmt.plain(row.source, 300), fmt.sentence(f"Not stated: {not_stated}") if not_stated else "")
-        sources.setdefault(notes, []).append(published_cells(row))
     rate = common_units(row.run.units for row in report.scenarios if row.run.experiment == experiment).rate
-    return Table(
-        [
-            *words("published elsewhere", "device", "data"),
-            *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
-        ],
-        groups=[Group("Published elsewhere, not measured here", cells, notes) for notes, cells in sources.items()],
-        label=f"Results published elsewhere: {fmt.plain(experiment)}",
-        style="scoreboard published",
-    )
+    columns = [
+        *words("published elsewhere", "device", "data"),
+        *numbers("batch", "epochs", "test accuracy", "training time, s", rate),
+    ]
+    tables = []
+    for source in dict.fromkeys((row.source, row.not_stated) for row in rows):
+        not_stated = "; ".join(fmt.plain(fact, 200) for fact in source[1])
+        caption = f"Published elsewhere, not measured here: {fmt.sentence(fmt.plain(source[0], 300))}"
+        caption += fmt.sentence(f" Not stated: {not_stated}") if not_stated else ""
+        cells = [published_cells(row) for row in rows if (row.source, row.not_stated) == source]
+        tables.append(
+            Table(
+                columns, cells, f"Results published elsewhere: {fmt.plain(source[0])}", caption, "scoreboard published"
+            )
+        )
+    return tables
 
 
 def published_cells(row: PublishedRow) -> list[str | Cell]:
