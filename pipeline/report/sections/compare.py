@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -49,13 +49,8 @@ _SEED_NOTE = "Each row has one run. Another seed may give another result."
 
 def compare(report: Report) -> Iterator[Section]:
     """Yield the comparison of the two best rows with the same test data, or else of the two newest."""
-    if pair := _best_pair(report):
-        note = "The best row, and the next one with the same test data."
-    elif pair := _newest_pair(report):
-        note, pair = "The two newest rows with the same test data.", pair[::-1]
-        if (best := report.best()) and has_other_data(best, pair[1].run):
-            note += " The best row has other test data."
-    if pair:
+    if found := _pair(report):
+        note, pair = found
         yield Section("compare", "Compare", [Text(note, "note"), *_comparison(report, *pair)])
 
 
@@ -64,7 +59,7 @@ def lead_sentence(report: Report, experiment: str) -> str:
     rows = ranked([row for row in report.scenarios if row.run.experiment == experiment])[0][:2]
     if len(rows) == 1:
         return "Only one row of the scoreboard is comparable, so there is no second one to compare it with."
-    if not rows or not _data_key(rows[0]) or _data_key(rows[0]) != _data_key(rows[1]):
+    if not _is_comparable(rows):
         return ""
     field = results_of(rows[0].run.problem).ranking.metric
     title, factor, decimals, unit = next((title, *form) for title, name, *form in _METRICS if name == field)
@@ -76,19 +71,21 @@ def lead_sentence(report: Report, experiment: str) -> str:
     return f"Row 1 of the scoreboard, {model}, has the best {title}. Its lead of {lead} over row 2 {noise}."
 
 
-def _best_pair(report: Report) -> tuple[Row, Row] | None:
-    """Return the best row of the first requested experiment, and the next ranked row with the same test data."""
-    best = report.best()
-    row = best and report.row_of(best)
-    if not row or not _data_key(row):
-        return None
-    others = ranked([other for other in report.scenarios if other.run.experiment == best.experiment])[0]
-    return next(((row, other) for other in others if other is not row and _data_key(other) == _data_key(row)), None)
+def _pair(report: Report) -> tuple[str, tuple[Row, Row]] | None:
+    """Return the two rows that are compared without a choice of the reader, with a note. None if no rows compare."""
+    best, newest_first = report.best(), _newest_first(report)
+    best_first = ranked([row for row in newest_first if best and row.run.experiment == best.experiment])[0]
+    if pair := next(filter(_is_comparable, product(best_first[:1], best_first[1:])), None):
+        return "The best row, and the next one with the same test data.", pair
+    if pair := next(filter(_is_comparable, combinations(newest_first, 2)), None):
+        other = " The best row has other test data." if best and has_other_data(best, pair[0].run) else ""
+        return f"The two newest rows with the same test data.{other}", pair[::-1]
+    return None
 
 
-def _newest_pair(report: Report) -> tuple[Row, Row] | None:
-    pairs = combinations(_newest_first(report), 2)
-    return next((pair for pair in pairs if _data_key(pair[0]) and _data_key(pair[0]) == _data_key(pair[1])), None)
+def _is_comparable(rows: Sequence[Row]) -> bool:
+    keys = {_data_key(row) for row in rows}
+    return len(keys) == 1 and None not in keys
 
 
 def _newest_first(report: Report) -> list[Row]:
@@ -111,8 +108,15 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     differences = [(name, *(values[name] for values in facts)) for name in differing(facts)]
     yield Table(words("setting", "A", "B"), differences, label="Settings that differ between A and B", style="classes")
     yield Text("" if differences else "The settings of A and B do not differ.")
+    metrics = []
+    for index, (title, field, factor, decimals, unit) in enumerate(_METRICS):
+        spreads = [getattr(row, field) for row in rows]
+        if None not in (means := [spread.mean for spread in spreads]):
+            texts = [fmt.number(spread, decimals, unit, factor) for spread in spreads]
+            change = fmt.signed(means[1] - means[0], decimals, " points" if unit == "%" else unit, factor)
+            metrics.append((title, *texts, change, judge_pair(report, *rows, field) if index < _NUM_JUDGED else ""))
     columns = [*words("metric"), *numbers("A", "B", "B − A"), *words("difference")]
-    yield Table(columns, [*_metric_rows(report, *rows)], label="Metrics of A and B", style="overview")
+    yield Table(columns, metrics, label="Metrics of A and B", style="overview")
     if max(len(row.seeds) for row in rows) == 1:
         yield Text(_SEED_NOTE, "note")
     if any(len(row.run.curves) > 1 for row in rows):
@@ -120,23 +124,18 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
         yield Chart(title, partial(drawings.plot_curves, runs, "AB"), legend=[("A", ""), ("B", "")], has_table=True)
     recalls = [_recalls(row) for row in rows]
     if recalls[0].keys() == recalls[1].keys():
-        unequal = [name for name in recalls[0] if recalls[0][name] != recalls[1][name]]
-        changed = sorted(unequal, key=lambda name: -abs(recalls[1][name] - recalls[0][name]))[:_MAX_LABELS]
-        labels = [
-            (name, *(fmt.percent(each[name]) for each in recalls), fmt.points(recalls[1][name] - recalls[0][name]))
-            for name in changed
-        ]
+        changes = {name: recalls[1][name] - recalls[0][name] for name in recalls[0]}
+        largest = sorted(filter(changes.get, changes), key=lambda name: -abs(changes[name]))[:_MAX_LABELS]
+        labels = [(name, *(fmt.percent(each[name]) for each in recalls), fmt.points(changes[name])) for name in largest]
         columns = [*words("label"), *numbers("recall A", "recall B", "B − A")]
-        yield Box(
-            "fold", [Table(columns, labels, label="Recall by label of A and B")], summary="Largest differences by label"
-        )
+        yield Box("fold", [Table(columns, labels, "Recall by label of A and B")], "Largest differences by label")
     if (masks := _correct(report, *rows)) is not None:
         lists = [*_examples(report, rows, masks, 0), *_examples(report, rows, masks, 1)]
-        yield Box("fold", lists, summary="Test examples that only one run gets right")
+        yield Box("fold", lists, "Test examples that only one run gets right")
 
 
 def _name(row: Row) -> str:
-    return f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.fingerprints[0])[:8]})"
+    return f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.run.fingerprint)[:8]})"
 
 
 def _label_names(row: Row) -> list[str]:
@@ -148,19 +147,9 @@ def _recalls(row: Row) -> dict[str, float]:
     return {name: entry.recall or 0.0 for name, entry in zip(_label_names(row), classes, strict=False)}
 
 
-def _metric_rows(report: Report, *rows: Row) -> Iterator[tuple[str, ...]]:
-    for index, (title, field, factor, decimals, unit) in enumerate(_METRICS):
-        spreads = [getattr(row, field) for row in rows]
-        if None not in (means := [spread.mean for spread in spreads]):
-            texts = [fmt.number(spread, decimals, unit, factor) for spread in spreads]
-            points = " points" if unit == "%" else unit
-            verdict = judge_pair(report, *rows, field) if index < _NUM_JUDGED else ""
-            yield title, *texts, fmt.signed(means[1] - means[0], decimals, points, factor), verdict
-
-
 def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
     """Return whether the difference of a metric is more than noise, or the reason why this is unknown."""
-    values = [_values(report, row, field) for row in (first, second)]
+    values = [_values(row, field) for row in (first, second)]
     if min(map(len, values)) > 1:
         examples = first.run.test_examples if field == "test_accuracy" else None
         noise = sampling_error(first.run.problem, getattr(first, field).mean, examples)
@@ -179,10 +168,9 @@ def paired_probability(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
 
 
-def _values(report: Report, row: Row, field: str) -> list[float]:
+def _values(row: Row, field: str) -> list[float]:
     """Return a metric of each seed."""
-    runs = {run.fingerprint: run for run in row.runs}
-    return [getattr(run, field) for run in runs.values()]
+    return [*{run.fingerprint: getattr(run, field) for run in row.runs}.values()]
 
 
 def _correct(report: Report, *rows: Row) -> list[np.ndarray] | None:
@@ -213,7 +201,7 @@ def _examples(report: Report, rows: Sequence[Row], masks: Sequence[np.ndarray], 
 
 def compare_data(report: Report) -> str:
     """Return the data of all rows as JSON without "<", for a script element. Empty without comparable rows."""
-    if not _newest_pair(report):
+    if not _pair(report):
         return ""
     rows = _newest_first(report)
     facts = [row_settings(row) for row in rows]
@@ -255,18 +243,14 @@ def _tests(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
             {
                 "keys": [fmt.plain(keys[index]) for index in indices],
                 "labels": [names[labels[index]] for index in indices],
-                "bits": {_anchor(row): text for (row, _), text in zip(members, bits, strict=True)},
+                "bits": {fmt.run_anchor(row.run): text for (row, _), text in zip(members, bits, strict=True)},
             }
         )
     return tests
 
 
-def _anchor(row: Row) -> str:
-    return f"run-{fmt.plain(row.run.fingerprint)[:12]}"
-
-
 def _entry(report: Report, row: Row, facts: dict[str, str], tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    run, anchor = row.run, _anchor(row)
+    run, anchor = row.run, fmt.run_anchor(row.run)
     points = fmt.spread(run.curves, _MAX_POINTS)
     metrics = [getattr(row, field) for _, field, *_ in _METRICS]
     return {
@@ -278,9 +262,7 @@ def _entry(report: Report, row: Row, facts: dict[str, str], tests: Sequence[dict
             fmt.number(spread, *form[1:], form[0]) for spread, (_, _, *form) in zip(metrics, _METRICS, strict=True)
         ],
         "means": [_rounded(spread.mean) for spread in metrics],
-        "values": [
-            [_rounded(value) for value in _values(report, row, field)] for _, field, *_ in _METRICS[:_NUM_JUDGED]
-        ],
+        "values": [[_rounded(value) for value in _values(row, field)] for _, field, *_ in _METRICS[:_NUM_JUDGED]],
         "draws": (run.test_examples or 0) / results_of(run.problem).ranking.predictions_per_draw,
         "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
         "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
