@@ -13,7 +13,6 @@ from pipeline.report.blocks import Block, Chart, Section, Text
 from pipeline.report.render import page
 from pipeline.report.report import build_report
 from pipeline.report.sections import TERMINAL, sections
-from pipeline.report.sections.runs import epoch_table
 from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
 
 
@@ -58,8 +57,7 @@ def write_live_page(
         curves = SimpleNamespace(curves=epochs_so_far, steps_per_epoch=None)
         plot = partial(drawings.plot_curves, [curves], [""])
         newest = f"test accuracy {fmt.percent(epochs_so_far[-1].test_accuracy)} after epoch {len(epochs_so_far)}"
-        blocks.append(Chart("Accuracy and loss by epoch, training and test", plot, [newest], has_table=True))
-        blocks.append(epoch_table(epochs_so_far, "Finished epochs"))
+        blocks.append(Chart("Accuracy and loss by epoch, training and test", plot, [newest]))
     text = page(
         [Section("epochs", "Finished epochs", blocks), *earlier],
         title=f"{state} ({len(epochs_so_far)}/{epochs}), {name}",

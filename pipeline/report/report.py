@@ -81,10 +81,6 @@ class Report:
             comparable, key=lambda run: (run.fingerprint not in self.current, -merit(run.problem, vars(run)))
         )[:_MAX_DRAWN]
 
-    def has_curves(self) -> bool:
-        """Return whether any drawn run has several epochs."""
-        return any(len(run.curves) > 1 for run in self.drawn())
-
     def ordered(self) -> list[Run]:
         """Return all runs, the best one first, then the requested runs, then the newest."""
         runs = (self.best(), *self.requested(), *self.runs)

@@ -225,7 +225,6 @@ def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
     folders = [make_run(f"run{n}", curves, fingerprint=f"{n:064x}", epochs=1000) for n in range(8)]
     texts = render(folders, tmp_path / "out", current=[f"{0:064x}"], drawn=True)
     assert len(texts["report.html"].encode()) < 400_000
-    assert "900 more epochs in report.json." in texts["report.html"]
     assert len(texts["report.md"].splitlines()) <= 120
 
 

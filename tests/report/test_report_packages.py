@@ -75,7 +75,7 @@ def test_a_package_adds_blocks_tiles_and_a_card(package, folder, tmp_path, caplo
     assert "42 sums" in files["report.html"]
     assert "Sums: 42 · " in files["report.md"]
     assert "| sums | 42 |" in (tmp_path / "out" / "model-card.md").read_text()
-    assert "points, for 200 examples" in files["report.md"]
+    assert "(standard error 3.1 points)" in files["report.md"]
     assert "left out" not in caplog.text
 
 

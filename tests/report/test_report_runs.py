@@ -188,11 +188,11 @@ def test_a_run_without_a_breakdown_has_no_verdict():
     assert time_verdict(run_of()) == ""
 
 
-def test_the_page_folds_settings_and_epochs_and_markdown_leaves_them_out(make_run, tmp_path):
+def test_the_page_folds_settings_and_markdown_leaves_them_out(make_run, tmp_path):
     files = render([make_run(origin=ORIGIN)], tmp_path / "out", current=[RUN["fingerprint"]])
-    for title in ("Settings that differ from their defaults", "Epoch by epoch"):
-        assert f"<details>\n<summary>{title}</summary>" in files["report.html"]
-        assert title not in files["report.md"]
+    title = "Settings that differ from their defaults"
+    assert f"<details>\n<summary>{title}</summary>" in files["report.html"]
+    assert title not in files["report.md"]
 
 
 def test_markdown_of_one_run_with_ten_labels_is_short_and_well_formed(make_run, tmp_path):

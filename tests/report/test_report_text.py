@@ -112,12 +112,6 @@ def test_texts_and_images_of_one_experiment_have_a_throughput_in_neutral_units(t
     assert all("examples/s" in row for row in scoreboard_of(folders, experiment="both"))
 
 
-def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(text_run, make_run, tmp_path):
-    assert "Standard error" not in render([text_run(test_examples=11_900)], tmp_path / "out")["report.html"]
-    image_run = make_run("images", test_examples=10_000)
-    assert "Standard error" in render([image_run], tmp_path / "images-out")["report.html"]
-
-
 def test_of_a_text_characters_are_counted_and_no_images(text_run):
     (row,) = scoreboard_of([text_run(test_examples=1_552)], experiment="tiny_shakespeare")
     assert "1,552 characters" in row["test loss"]

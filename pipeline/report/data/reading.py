@@ -12,7 +12,7 @@ from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtifactError, PipelineError
 from pipeline.problems.problem import EVALUATION_NAME
-from pipeline.problems.results import results_of
+from pipeline.problems.results import Ranking, results_of
 from pipeline.problems.units import BYTES, Units, units_of
 from pipeline.runs.determinism import Training, read_determinism
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, TENSORBOARD_NAME, EpochMetrics, read_metrics
@@ -39,6 +39,11 @@ class Entry(RunRecord):
     def units(self) -> Units:
         """Names of the units that the problem counts."""
         return units_of(self.problem, self.tokens)
+
+    @property
+    def ranking(self) -> Ranking:
+        """The metric that ranks runs of the problem."""
+        return results_of(self.problem).ranking
 
     @property
     def is_placeholder(self) -> bool:

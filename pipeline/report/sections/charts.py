@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
@@ -30,7 +29,7 @@ def curves(report: Report) -> Iterator[Section]:
     drawn = report.drawn()
     metrics = [*map(_final_metrics, drawn)]
     run_names = [fmt.joined(fmt.run_name(run, report.current), _data(run, drawn)) for run in drawn]
-    if not report.has_curves():
+    if all(len(run.curves) < 2 for run in drawn):
         yield Section("ends", "At the end of training", [Facts([*zip(run_names, metrics, strict=True)])])
         return
     current = {run.experiment for run in report.requested()}
@@ -65,9 +64,8 @@ def _data(run: Run, runs: Sequence[Run]) -> str:
 
 def _label(facts: Mapping[str, Any], swept: Iterable[str]) -> str:
     """Return the swept settings of a run for a chart."""
-    return fmt.joined(
-        *(f"{field_label(name)} {setting_word(facts[name])}" for name in swept if name != "data"), facts.get("data", "")
-    )
+    settings = [f"{field_label(name)} {setting_word(facts[name])}" for name in swept if name != "data"]
+    return fmt.joined(*settings, facts.get("data", ""))
 
 
 def _final_metrics(run: Run) -> str:
@@ -85,7 +83,7 @@ def sweeps(report: Report) -> Iterator[Section]:
         rows = ranked([row for row in report.scenarios if row.run.experiment == name])[0]
         if len(rows) < 2:
             continue
-        metric = results_of(rows[0].run.problem).ranking.metric
+        metric = rows[0].run.ranking.metric
         title = f"{field_label(metric).capitalize()} by training time and setting"
         panels = [*_panels(rows, metric)][:_MAX_SWEEPS]
         chart = Chart(
@@ -145,7 +143,7 @@ def history(report: Report) -> Iterator[Section]:
     if not groups:
         yield Section("history", "History", changed)
         return
-    titles = _group_names(groups)
+    titles = [*_group_names(groups)]
     endpoints = [[fmt.percent(group[index].test_accuracy) for index in (0, -1)] for group in groups]
     note = "All runs reported under this root, in groups of comparable runs. Lines connect runs of the same seed."
     chart = Chart(
@@ -164,27 +162,23 @@ def change_table(report: Report) -> Table:
     rows = []
     for change in report.changes:
         run, accuracy, rate = change.runs[0], change.test_accuracy, change.examples_per_second
-        for title, metric, show, show_change in (
-            ("test accuracy", accuracy, fmt.percent, fmt.points),
-            (run.units.rate, rate, fmt.number, fmt.signed),
-        ):
-            before, now, difference = show(metric.baseline), show(metric.value), show_change(metric.change)
-            rows.append((group_name(run), title, before, now, difference, describe_change(metric)))
+        shown = (
+            ("test accuracy", fmt.percent(accuracy.baseline), fmt.percent(accuracy.value), fmt.points(accuracy.change)),
+            (run.units.rate, fmt.number(rate.baseline), fmt.number(rate.value), fmt.signed(rate.change)),
+        )
+        for cells, metric in zip(shown, (accuracy, rate), strict=True):
+            rows.append((group_name(run), *cells, describe_change(metric)))
     return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
 
 
-def _group_names(groups: Sequence[Sequence[Entry]]) -> list[str]:
-    """Return the names of groups, with the end of the last run for groups that differ only in their data."""
+def _group_names(groups: Sequence[Sequence[Entry]]) -> Iterator[str]:
+    """Yield the names of groups, with the end of the last run for groups that differ only in their data."""
     names = [group_name(group[0]) for group in groups]
-    newest = {
-        name: max((g[-1] for g, n in zip(groups, names, strict=True) if n == name), key=age_order) for name in names
-    }
-    return [
-        name
-        if group[-1].content_digests == newest[name].content_digests
-        else f"{name}, earlier data until {fmt.moment(group[-1].finished_at)}"
-        for name, group in zip(names, groups, strict=True)
-    ]
+    for name, group in zip(names, groups, strict=True):
+        last = group[-1]
+        newest = max((other[-1] for other, same in zip(groups, names, strict=True) if same == name), key=age_order)
+        is_earlier = last.content_digests != newest.content_digests
+        yield f"{name}, earlier data until {fmt.moment(last.finished_at)}" if is_earlier else name
 
 
 def group_name(run: Entry) -> str:

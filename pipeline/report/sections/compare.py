@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr, ndtr, stdtrit
 
-from pipeline.problems.results import results_of
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Chart, Facts, Section, Table, Text, numbers, words
@@ -61,7 +60,7 @@ def lead_sentence(report: Report, experiment: str) -> str:
         return "Only one row of the scoreboard is comparable, so there is no second one to compare it with."
     if not _is_comparable(rows):
         return ""
-    field = results_of(rows[0].run.problem).ranking.metric
+    field = rows[0].run.ranking.metric
     title, factor, decimals, unit = next((title, *form) for title, name, *form in _METRICS if name == field)
     best, second = (getattr(row, field).mean for row in rows)
     lead = fmt.number(abs(best - second), decimals, " points" if unit == "%" else unit, factor)
@@ -263,7 +262,7 @@ def _entry(report: Report, row: Row, facts: dict[str, str], tests: Sequence[dict
         ],
         "means": [_rounded(spread.mean) for spread in metrics],
         "values": [[_rounded(value) for value in _values(row, field)] for _, field, *_ in _METRICS[:_NUM_JUDGED]],
-        "draws": (run.test_examples or 0) / results_of(run.problem).ranking.predictions_per_draw,
+        "draws": (run.test_examples or 0) / run.ranking.predictions_per_draw,
         "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
         "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
         "test": next((index for index, test in enumerate(tests) if anchor in test["bits"]), None),

@@ -1,7 +1,7 @@
-"""Section of runs, with command, settings, files, metrics, receipt, times, evaluation, exports and epochs."""
+"""Section of runs, with command, settings, files, metrics, receipt, times, evaluation and exports."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,6 @@ from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.last_run import data_sentence
 from pipeline.report.sections.scoreboard import ranking_metric
-from pipeline.runs.metrics import EpochMetrics
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import Beginning
 from pipeline.settings.reference import SECTIONS
@@ -71,7 +70,6 @@ def runs(report: Report) -> Iterator[Section]:
                 *(evaluation_blocks(report, run, name) if index else ()),
                 *titled("Exports", _exports(report, run, name)),
                 _settings(run),
-                Box("fold", [epoch_table(run.curves, f"Epoch by epoch: {name}")], "Epoch by epoch"),
             ]
         note, is_open = time_verdict(run).partition(":")[0], index == 0 or report.current == [run.fingerprint]
         anchor = anchor if anchored[anchor] is run else ""
@@ -203,13 +201,6 @@ def circumstances(run: Run) -> _Pairs:
         ),
         ("Test loss", fmt.number(run.test_loss, 4)),
     )
-    accuracy, examples = run.test_accuracy, run.test_examples
-    # Characters of a sequence depend on each other, so this formula would underestimate the error.
-    independent = results_of(run.problem).ranking.predictions_per_draw == 1
-    if independent and accuracy is not None and examples and 0 <= accuracy <= 1:
-        error = 100 * math.sqrt(accuracy * (1 - accuracy) / examples)
-        size = f"{fmt.number(examples)} {run.units.plural}"
-        yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, for {size}"
     for goal in to_accuracy(run):
         flops = f"{goal.flops:.2e} FLOP" if goal.flops is not None else ""
         seconds = fmt.number(goal.seconds, 1, " s") if goal.seconds is not None else ""
@@ -306,28 +297,6 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
     return [(label, max(0.0, seconds)) for label, seconds in parts]
 
 
-def epoch_table(epochs: Sequence[EpochMetrics], label: str) -> Table:
-    """Return accuracy, loss, time and throughput of each epoch."""
-    titles = ("training accuracy", "test accuracy", "training loss", "test loss", "training, s", "evaluation, s")
-    shown = fmt.spread(epochs)
-    rows = [
-        (
-            fmt.number(row.epoch),
-            *(fmt.percent(metric, 2) for metric in (row.accuracy, row.test_accuracy)),
-            *(fmt.number(metric, 4) for metric in (row.loss, row.test_loss)),
-            *(fmt.number(metric, 2) for metric in (row.train_seconds, row.evaluation_seconds)),
-            fmt.number(row.examples_per_second),
-            MISSING if row.learning_rate is None else f"{row.learning_rate:.2e}",
-        )
-        for row in shown
-    ]
-    caption = (
-        f"Accuracy, loss, time and throughput of each epoch. {fmt.left_out(len(epochs) - len(shown), 'more epoch')}"
-    )
-    columns = numbers("epoch", *titles, "per second", "learning rate")
-    return Table(columns, rows, label=label, caption=caption.strip(), style="wide")
-
-
 def _exports(report: Report, run: Run, name: str) -> Table:
     exported = report.exports.get(run.fingerprint)
     rows = [
@@ -353,7 +322,7 @@ def evaluation(report: Report) -> Iterator[Section]:
 def _seed_note(report: Report, run: Run) -> Text:
     """Return which run of a row with several seeds is shown. Its metrics differ from the mean of the row."""
     num_seeds = len(report.row_of(run).seeds)
-    metric, rank = results_of(run.problem).ranking.metric.replace("_", " "), "better" if num_seeds == 2 else "median"
+    metric, rank = run.ranking.metric.replace("_", " "), "better" if num_seeds == 2 else "median"
     shown = f"Shown is seed {fmt.number(run.seed)}, which has the {rank} {metric} ({ranking_metric(run, run)})."
     return Text(f"The best row has {num_seeds} runs. {shown}" if num_seeds > 1 else "", "note")
 

@@ -58,7 +58,7 @@ def _change(change: Change | None) -> str:
     if change is None or not change.earlier:
         return "no comparable earlier run"
     # The name avoids confusion with the loss in the same row.
-    prefix = "" if results_of(change.runs[0].problem).ranking.metric == "test_accuracy" else "accuracy "
+    prefix = "" if change.runs[0].ranking.metric == "test_accuracy" else "accuracy "
     return f"{prefix}{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}"
 
 
@@ -85,8 +85,8 @@ def scoreboard(report: Report, experiment: str) -> Table:
     run, num_values = finished[0].run, {name: len(set(values[name])) for name in values}
     differing = sorted((name for name in values if num_values[name] > 1), key=lambda name: -num_values[name])
     shown, more = differing[:_MAX_SETTINGS], differing[_MAX_SETTINGS:]
-    shared = [_phrase(run, name, values[name][0]) for name in values if num_values[name] == 1 and _is_stated(run, name)]
-    metrics = " or ".join(dict.fromkeys(_ranking(row.run).replace("_", " ") for row in rows))
+    shared = [_phrase(run, name, values[name][0]) for name in values if num_values[name] == 1]
+    metrics = " or ".join(dict.fromkeys(run.ranking.metric.replace("_", " ") for run in (row.run for row in rows)))
     columns = [
         *numbers("#"),
         *words("run"),
@@ -96,9 +96,8 @@ def scoreboard(report: Report, experiment: str) -> Table:
         *words("device verified", "repeated", "speed-up or reason", "finished", "hosts", is_hidden=True),
         *(replace(_column(run, name), is_hidden=True) for name in more),
     ]
-    current = (
-        report.current if len(rows) == 1 or not all(set(row.fingerprints) & set(report.current) for row in rows) else []
-    )
+    are_all_requested = all(set(row.fingerprints) & set(report.current) for row in rows)
+    current = [] if are_all_requested and len(rows) > 1 else report.current
     lines = []
     for rank, row in enumerate(rows, start=1):
         number = fmt.number(rank) if rank <= len(best_first) else MISSING
@@ -106,14 +105,9 @@ def scoreboard(report: Report, experiment: str) -> Table:
         cells = ([setting(row, name) for name in group] for group in (shown, more))
         lines.append([number, name, *next(cells), *measured_cells(row), *next(cells)])
     order = f"Best first by {metrics}. " if len(best_first) > 1 else ""
-    return Table(
-        columns,
-        lines,
-        label=f"Scoreboard: {fmt.plain(experiment)}",
-        caption=f"{order}{'All rows' if len(rows) > 1 else 'Settings'}: {' · '.join(filter(None, shared))}.",
-        style=f"scoreboard sortable{' tall' if len(rows) > 20 else ''}",
-        head=1,
-    )
+    caption = f"{order}{'All rows' if len(rows) > 1 else 'Settings'}: {' · '.join(filter(None, shared))}."
+    style = f"scoreboard sortable{' tall' if len(rows) > 20 else ''}"
+    return Table(columns, lines, f"Scoreboard: {fmt.plain(experiment)}", caption, style, head=1)
 
 
 def settings() -> list[str]:
@@ -164,15 +158,13 @@ def _column(run: Run, name: str) -> Column:
 
 
 def _phrase(run: Run, name: str, value: str) -> str:
-    """Return a setting for the caption."""
+    """Return a setting that all rows share for the caption. Empty if the caption omits its default."""
+    default = RunRecord.model_fields[name].default
+    if name not in _ALWAYS_STATED and getattr(run, name) in (default, "auto", None):
+        return ""
     if name in ("requested_precision", "requested_dataset", "input_shape"):
         return value
     return fmt.plural(run.epochs, "epoch") if name == "epochs" else f"{_setting_title(name)} {value}"
-
-
-def _is_stated(run: Run, name: str) -> bool:
-    """Return whether the scoreboard states a setting that all rows share."""
-    return name in _ALWAYS_STATED or getattr(run, name) not in (RunRecord.model_fields[name].default, "auto", None)
 
 
 def _name(row: Row, mark: str, *, has_other_data: bool) -> Cell:
@@ -268,7 +260,7 @@ def metric(row: Row) -> Cell:
     metrics = (row.test_accuracy, row.test_tta_accuracy, row.validation_accuracy, row.validation_tta_accuracy)
     accuracy, tta, validation, validation_tta = (fmt.percent(value, 2).strip(MISSING) for value in metrics)
     notes = [
-        f"accuracy {accuracy}" if accuracy and _ranking(row.run) == "test_loss" else "",
+        f"accuracy {accuracy}" if accuracy and row.run.ranking.metric == "test_loss" else "",
         f"{tta} with TTA" if tta else "",
         f"validation {validation}{f' ({validation_tta} with TTA)' if validation_tta else ''}" if validation else "",
         counted(row),
@@ -289,18 +281,10 @@ def repeated(row: Row) -> str:
 
 def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:
     """Return the metric that ranks a run or row, with its unit, an accuracy with so many decimals. Empty if missing."""
-    name = _ranking(run)
-    value = getattr(metrics, name)
-    text = (
-        f"{fmt.number(value, 3)} {results_of(run.problem).loss_unit}"
-        if name == "test_loss"
-        else fmt.percent(value, decimals)
-    )
+    value, unit = getattr(metrics, run.ranking.metric), results_of(run.problem).loss_unit
+    is_loss = run.ranking.metric == "test_loss"
+    text = f"{fmt.number(value, 3)} {unit}" if is_loss else fmt.percent(value, decimals)
     return "" if text.startswith(MISSING) else text
-
-
-def _ranking(run: Run) -> str:
-    return results_of(run.problem).ranking.metric
 
 
 def counted(row: Row) -> str:
@@ -315,7 +299,7 @@ def counted(row: Row) -> str:
     if mean >= _MIN_COUNTED_ACCURACY:
         mistakes = Spread(1 - mean, row.test_accuracy.deviation)
         return _wrong(fmt.number(mistakes, scale=test_examples), test_examples)
-    if results_of(row.run.problem).ranking.predictions_per_draw > 1:
+    if row.run.ranking.predictions_per_draw > 1:
         return f"{fmt.number(test_examples)} {row.run.units.plural}"
     error = math.sqrt(mean * (1 - mean) / test_examples)
     return f"standard error {fmt.number(100 * error, 1)} points" if error >= _MIN_STANDARD_ERROR else ""

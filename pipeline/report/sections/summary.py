@@ -22,7 +22,7 @@ def title(report: Report) -> str:
     if not experiments:
         return "TensorCraft report"
     experiment, best = experiments[0], experiments[0].best
-    name = results_of(best.run.problem).ranking.metric.replace("_", " ") if best else ""
+    name = best.run.ranking.metric.replace("_", " ") if best else ""
     result = f": {ranking_metric(best.run, best, 1)} {name}" if best else ""
     return f"{fmt.plain(experiment.name)}{result} – TensorCraft"
 
