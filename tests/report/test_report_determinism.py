@@ -57,7 +57,8 @@ def test_weights_that_differ_are_marked(make_run):
 @pytest.fixture
 def root(tmp_path, make_run):
     """A run that was trained twice, with the second's weights beside it."""
-    (tmp_path / "runs").mkdir()
+    for name in ("runs", "determinism"):
+        (tmp_path / name).mkdir()
     for name in ("runs/cnn", "again"):
         folder = make_run(name)
         (folder / WEIGHTS_NAME).write_bytes(b"weights")
