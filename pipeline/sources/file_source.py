@@ -47,10 +47,11 @@ class FileSource(Kind):
         return Path(os.path.abspath(Path(self.settings.path).expanduser()))
 
     def name(self) -> str:
-        """Name of the folder or file, in letters that are allowed in the names of shards."""
+        """Name of the folder or file, as far as TFDS allows it in the names of shards. It begins with a letter."""
         path = Path(self.settings.path).expanduser()
         name = path.name if self.is_folder() else path.stem
-        return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or self.settings.dataset
+        name = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        return name if name[:1].isalpha() else f"{self.settings.dataset}_{name}".rstrip("_")
 
     def is_folder(self) -> bool:
         """Whether the path is a folder."""

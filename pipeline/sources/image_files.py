@@ -262,13 +262,6 @@ def encode_plain(
     return plain.getvalue()
 
 
-def encode_pixels(pixels: np.ndarray) -> bytes:
-    """Encode uint8 (height, width[, 1 or 3]) as BMP, whose bytes are the same with every version of Pillow."""
-    image = io.BytesIO()
-    Image.fromarray(pixels.squeeze(-1) if pixels.shape[2:] == (1,) else pixels).save(image, "BMP")
-    return image.getvalue()
-
-
 def _of_8_bits(level: int | tuple[int, ...] | bytes, mode: str, depth: int) -> int | tuple[int, ...] | bytes:
     """Scale the transparent level of a PNG. Pillow scales the pixels, but not this level."""
     if mode == "L" and depth in (2, 4):

@@ -178,8 +178,8 @@ def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, 
         SettingsError: There are fewer than two labels, or a name is not allowed.
     """
     # Of the space alone: any other character that has no looks cannot be told from another.
-    if odd := [label for label in names if not label.isprintable() or "/" in label or label != label.strip()]:
-        refuse("Source", setting, "labels of one or more printable characters without /", path, _rename(odd))
+    if odd := [label for label in names if not label.isprintable() or label != label.strip()]:
+        refuse("Source", setting, "labels of one or more printable characters", path, _rename(odd))
     composed = Counter(unicodedata.normalize("NFC", label) for label in names)
     if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
         refuse(

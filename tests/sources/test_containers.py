@@ -358,12 +358,12 @@ def test_links_and_devices_in_tars_are_not_followed(tmp_path):
         resolved(path, kind="webdataset")
 
 
-@pytest.mark.parametrize(("names", "listed"), [(("cat", "dog", "owl"), True), (("0", "1"), False)])
+@pytest.mark.parametrize(("names", "listed"), [(("cat", "T-shirt/top", "owl"), True), (("0", "1"), False)])
 def test_tfrecords_of_tensorflow_datasets(names, listed, tmp_path):
     examples = [{"image": plain_file("a", number), "label": number % 2} for number in range(6)]
     path = write_tfrecord(tmp_path / "pets" / "pets-train.tfrecord-00000-of-00001", examples)
     if listed:
-        (path.parent / "label.labels.txt").write_text("cat\ndog\nowl\n")
+        (path.parent / "label.labels.txt").write_text("cat\nT-shirt/top\nowl\n")
     assert kind_at(str(path.parent)) == "tfrecord"
     info = resolved(path.parent, kind="tfrecord")
     assert (info.label_names, info.num_examples) == (names, {"train": 6})

@@ -312,3 +312,11 @@ def test_a_name_that_does_not_match_the_pattern_is_refused(tmp_path):
 def test_a_pattern_without_a_label_is_refused(pattern):
     with pytest.raises(SettingsError, match="a regular expression with the group"):
         SourceSettings(dataset="folder", path="images", label_pattern=pattern)
+
+
+@pytest.mark.parametrize(("folder", "name"), [("2019", "folder_2019"), ("…", "folder")])
+def test_records_of_a_folder_without_a_letter_at_the_start_of_its_name(folder, name, write_records_of, tmp_path):
+    # TFDS, which reads the records, requires a letter.
+    records = write_records_of(write_folder(tmp_path / folder, a=20, b=20))
+    assert records.info.dataset == name
+    assert len(records.examples()) == 40

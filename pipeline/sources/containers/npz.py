@@ -2,6 +2,8 @@
 
 import os
 import re
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -23,11 +25,20 @@ _lock = Lock()
 
 def read_image(folder: str, address: Address) -> bytes:
     """Read an image. The address is a path, the name of the array and the row."""
-    from pipeline.sources.image_files import encode_pixels
-
     file, name, row = address
     with reading_damaged():
-        return encode_pixels(_array(Path(folder, file), name)[row])
+        return _encoded(_array(Path(folder, file), name)[row])
+
+
+def _encoded(pixels: "np.ndarray") -> bytes:
+    """Encode uint8 (height, width[, 1 or 3]) as PNG. Without compression, all machines write the same bytes."""
+    height, width, *channels = pixels.shape
+    # Each row begins with its filter, 0 for none.
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == [3] else 0, 0, 0, 0)
+    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(rows, 0), b"IEND")
+    framed = (struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
 
 def _array(path: Path, name: str) -> "np.ndarray":
