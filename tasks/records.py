@@ -1,5 +1,6 @@
 """The Records stage, a Beam job that serializes every split of the source into sharded TFRecords."""
 
+import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import TYPE_CHECKING
 from pipeline.artifacts import layout
 from pipeline.artifacts.publish import remove_artifact
 from pipeline.errors import ChangedSourceError
-from pipeline.records.features import content_name, stored_form, stored_spec
+from pipeline.records.features import chosen_image_size, content_name, describe_image_size, stored_form, stored_spec
 from pipeline.settings.data import PLACEHOLDER, RecordsSettings
+from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
 from pipeline.shards import heartbeat
 from pipeline.shards.splits import split_sizes
@@ -22,6 +24,8 @@ from tasks.stage import Stage
 
 if TYPE_CHECKING:
     from pipeline.shards.shared import Store
+
+_logger = logging.getLogger(__name__)
 
 
 class Records(Stage, parameters=RecordsSettings):
@@ -39,6 +43,10 @@ class Records(Stage, parameters=RecordsSettings):
         if settings.workers_share == "remote" and not Storage().remote:
             refuse("Records", "workers_share", "root, because [Storage] remote is empty", settings.workers_share)
         return settings
+
+    def chosen(self) -> Mapping[str, object]:
+        source = self.source() if self.image_size == AUTO else None
+        return {"image_size": chosen_image_size(source.features, source.shorter_sides)} if source else {}
 
     def upstream(self) -> object:
         return self.requires().output().manifest()["source"]
@@ -71,7 +79,7 @@ class Records(Stage, parameters=RecordsSettings):
             refuse("Records", "workers_share", expected, self.workers_share)
         self.num_examples()
         if source:
-            stored_form(source.features, self.settings)
+            stored_form(source.features, self.settings, source.shorter_sides)
         super().check()
 
     def store(self) -> "Store | None":
@@ -87,15 +95,18 @@ class Records(Stage, parameters=RecordsSettings):
     def bytes_needed(self) -> int:
         """The examples, with about a hundred bytes around each, and as many for notes of it."""
         source = self._source_info()
-        form = stored_form(source.features, self.settings)
+        form = stored_form(source.features, self.settings, source.shorter_sides)
         spec = stored_spec(source.features, form)
         content = spec[content_name(spec)]
         each = content.num_bytes if content.is_fixed else 2 * form.num_bytes(source.bytes_per_example)
         return sum(source.num_examples.values()) * (each + 200)
 
     def make(self, folder: Path) -> Mapping:
+        source, chosen = SourceInfo.from_json(self.upstream()), self.chosen()
+        if chosen.get("image_size"):
+            _logger.info("Chose %s.", describe_image_size(source.features, source.shorter_sides))
         job = {
-            "source": SourceInfo.from_json(self.upstream()),
+            "source": source,
             "settings": self.settings,
             "folder": folder,
             "location": self.requires().location(),
@@ -105,7 +116,8 @@ class Records(Stage, parameters=RecordsSettings):
         how = {"prefix": ".notes-", "dir": folder.parent, "ignore_cleanup_errors": True}
         with tempfile.TemporaryDirectory(**how) as scratch_folder:
             try:
-                return in_child("pipeline.shards.job:write_records", job | {"scratch_folder": Path(scratch_folder)})
+                written = in_child("pipeline.shards.job:write_records", job | {"scratch_folder": Path(scratch_folder)})
+                return {**written, "chosen": chosen}
             except ChangedSourceError:
                 # The files changed without a change of size or time. The Source stage must read them again.
                 remove_artifact(self.requires().output().folder)

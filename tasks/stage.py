@@ -60,7 +60,7 @@ class Stage(Configured, luigi.Task):
         self.task_id = of_this_root(self.task_id)
         check_config_file()
         # Created here together with all inputs, so that an invalid setting is refused before any work starts.
-        self.settings, self.force = self.make_settings(), Force()
+        self.given, self.force = self.make_settings(), Force()
         self.inputs = luigi.task.flatten(self.requires())
         # The stages that need this one. Its outcome may show that their settings are impossible.
         self.dependents: list[Stage] = []
@@ -68,8 +68,17 @@ class Stage(Configured, luigi.Task):
             task.dependents.append(self)
 
     def make_settings(self) -> StageSettings:
-        """The stage's validated settings."""
+        """The stage's validated settings. Some may be ``auto``."""
         return self.parameters(**self.param_kwargs)
+
+    def chosen(self) -> Mapping[str, object]:
+        """The value of each setting that is ``auto``. Empty as long as the examples are not known."""
+        return {}
+
+    @property
+    def settings(self) -> StageSettings:
+        """The settings with the values that are chosen for ``auto``."""
+        return replace(self.given, **self.chosen())
 
     @abc.abstractmethod
     def upstream(self) -> object:
@@ -103,14 +112,14 @@ class Stage(Configured, luigi.Task):
         return ()
 
     def shaping_settings(self) -> dict[str, object]:
-        """The settings that can change the artifact's bytes."""
+        """The requested settings that can change the artifact's bytes."""
         return {name: self.param_kwargs[name] for name, parameter in self.get_params() if parameter.significant}
 
     def identity(self) -> dict:
         """Everything the artifact is made from."""
         return {
             "schema": IDENTITY_SCHEMA,
-            "settings": self.shaping_settings(),
+            "settings": {**self.shaping_settings(), **self.chosen()},
             "upstream": self.upstream(),
             "code": _code_digests(self.entry, self.own_modules()),
             "packages": _package_versions(self.packages),

@@ -22,7 +22,8 @@ from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.problems import PROBLEMS, problem_class
-from pipeline.runs.initial_weights import find_initial_weights
+from pipeline.records.features import content_name, stored_form, stored_spec
+from pipeline.runs.initial_weights import InitialWeights, find_initial_weights
 from pipeline.settings.experiments import settings_in
 from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.setting_error import refuse
@@ -59,6 +60,7 @@ class Train(Stage, parameters=TrainSettings):
     # By default there is one, so that no two runs train at once and spoil each other's times.
     resources = {"accelerator": 1}
 
+    _chosen: Mapping[str, object] = {}
     #: Number and settings in a sweep (report.py). Empty for a single run.
     place = ""
     #: Context manager around a training, which gets the folder of the run (report.py).
@@ -68,7 +70,7 @@ class Train(Stage, parameters=TrainSettings):
     def packages(self) -> tuple[str, ...]:
         # TensorFlow makes the batches on either backend, SciPy the shares of mixup and a new last layer.
         backend = ("jax", "jaxlib") if choose_backend(self.settings) == JAX else ()
-        uses_scipy = "mixup" in self.settings.augment or (self.initial and self.model in PRETRAINED)
+        uses_scipy = "mixup" in self.settings.augment or (self.initial and self.settings.model in PRETRAINED)
         return ("keras", "numpy", "tensorflow", *backend, *(("scipy",) if uses_scipy else ()))
 
     def requires(self) -> Records:
@@ -83,15 +85,30 @@ class Train(Stage, parameters=TrainSettings):
             refuse("core", "local_scheduler", "true where several processes train", False, remedy)
         if settings.processes > 1 and luigi_core.workers > 1:
             refuse("core", "workers", "1 where several processes train", luigi_core.workers)
-        self.initial = find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS, settings.model)
+        # The weights of a model that is chosen later are known later.
+        find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS, settings.model)
         return settings
 
+    @cached_property
+    def initial(self) -> InitialWeights | None:
+        """The initial weights. The model must be known."""
+        settings = self.settings
+        return find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS, settings.model)
+
+    def chosen(self) -> Mapping[str, object]:
+        if not self._chosen and (source := Records().source()):
+            form = stored_form(source.features, Records().settings, source.shorter_sides)
+            content = stored_spec(source.features, form)[content_name(source.features)]
+            shape = form.shape(content) if form else content.shape
+            problem = problem_class(source.problem)()
+            self._chosen = problem.chosen(self.given, shape, Records().num_examples()["train"])
+        return self._chosen
+
     def check(self) -> None:
-        splits = Records().num_examples()
+        splits, size = Records().num_examples(), self.settings.global_batch_size
         examples = splits.get("train")
-        if examples is not None and self.global_batch_size > examples:
-            expected = f"at most the {examples} examples of the train split"
-            refuse("Train", "global_batch_size", expected, self.global_batch_size)
+        if examples is not None and size > examples:
+            refuse("Train", "global_batch_size", f"at most the {examples} examples of the train split", size)
         if splits:
             refuse_without_validation(self.settings, splits)
         if source := Records().source():
@@ -110,11 +127,12 @@ class Train(Stage, parameters=TrainSettings):
         return self._named_modules() + PROBLEMS.outside_modules(self.requires().upstream()["problem"])
 
     def _named_modules(self) -> tuple[str, ...]:
-        return own_modules(MODELS.get(self.model, self.model), RECIPES.get(self.training_recipe, self.training_recipe))
+        model, recipe = self.settings.model, self.settings.training_recipe
+        return own_modules(MODELS.get(model, model), RECIPES.get(recipe, recipe))
 
     def label(self) -> str:
         # Programs such as rsync take the text before a colon for a host.
-        return self.model.replace(":", ".")
+        return self.settings.model.replace(":", ".")
 
     def bytes_needed(self) -> int:
         # The baseline CNN has 2 MB of weights in two files, logs, and two checkpoints of 3 MB. The child process
@@ -140,7 +158,8 @@ class Train(Stage, parameters=TrainSettings):
             with contextlib.suppress(DamagedArtifactError, KeyError, TypeError):
                 identity = read_manifest(folder)["identity"]
                 if identity["run"] == self.output().expected:
-                    return f"interrupted after epoch {identity['epoch']} of {self.epochs}, resuming from the checkpoint"
+                    finished = f"{identity['epoch']} of {self.settings.epochs}"
+                    return f"interrupted after epoch {finished}, resuming from the checkpoint"
         return ""
 
     def can_be_fetched(self) -> bool:
@@ -179,8 +198,8 @@ class Train(Stage, parameters=TrainSettings):
 
     def digest(self) -> str:
         """A digest of settings, code and packages, which must be equal in all processes."""
-        shared = {stage.task_family: dict(stage.shaping_settings()) for stage in stages_up_to(self)}
-        # Process 0 alone may know the problem.
+        # Process 0 alone may know the examples, and thus the problem and the chosen settings.
+        shared = {stage.task_family: stage.shaping_settings() for stage in stages_up_to(self)}
         code = code_digests(self.entry, self._named_modules())
         return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
 
@@ -214,7 +233,7 @@ class Train(Stage, parameters=TrainSettings):
                 "records_folder": self.requires().output().folder,
                 "test_time_augmentation": self.test_time_augmentation,
                 "folder": folder,
-                "model": self.model,
+                "model": self.settings.model,
             }
             in_child("pipeline.training.results:reevaluate", job)
             return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
@@ -251,6 +270,7 @@ class Train(Stage, parameters=TrainSettings):
             checkpoints=checkpoints,
             started=time.perf_counter(),
             initial=self.initial,
+            chosen=self.chosen(),
             experiment=self.experiment_name(),
             origin=self._origin(),
             group=self.group,

@@ -12,6 +12,7 @@ from experiment_of import experiment_of
 from luigi_process import PROJECT
 
 from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.problems.image_classification import ImageClassification
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.settings.experiments import (
     description,
@@ -102,10 +103,13 @@ def test_only_the_default_experiment_may_use_a_placeholder(name):
     assert settings_in([FILES[name]])["Source"]["origin"] == "tfds"
 
 
-def test_the_experiment_of_the_default_is_the_default():
+def test_the_experiment_of_the_default_has_the_values_that_are_chosen_for_its_dataset():
     own, known = settings_in([FILES["cifar10"]]), settings_in([PROJECT / "config.ini"])
     assert own.pop("Experiment") == {"name": "cifar10"}
-    assert own == {section: {name: known[section][name] for name in own[section]} for section in own}
+    assert own["Source"] == {"dataset": known["Source"]["dataset"]}
+    assert {known["Train"][name] for name in own["Train"]} == {"auto"}
+    chosen = ImageClassification().chosen(TrainSettings(), (32, 32, 3), num_examples=50_000)
+    assert own["Train"] | {"augment": ""} == {name: str(value) for name, value in chosen.items()}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if "global_batch_sizes" in FILES[name].read_text()])

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
+from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import TrainSettings
+from pipeline.settings.training import HEAD, MODEL_DEFAULTS, TrainSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,6 +133,28 @@ class Problem(abc.ABC):
     @abc.abstractmethod
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Return inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
+
+    @abc.abstractmethod
+    def default_model(self, content_shape: tuple[int | None, ...]) -> str:
+        """Return the model for [Train] model = auto."""
+
+    def chosen(self, settings: TrainSettings, content_shape: tuple[int | None, ...], num_examples: int) -> dict:
+        """Return a value for each setting that is ``auto``, for so many examples of the train split."""
+        model = self.default_model(content_shape) if settings.model == AUTO else settings.model
+        defaults = MODEL_DEFAULTS.get(model, MODEL_DEFAULTS[""])
+        # Ten steps or more per epoch, in powers of two.
+        size = min(defaults.global_batch_size, 2 ** (max(1, num_examples // 10).bit_length() - 1))
+        replicas = settings.replicas * settings.processes
+        fewest, most = defaults.epochs
+        epochs = min(max(round(defaults.examples / num_examples), fewest), most)
+        values = {
+            "model": model,
+            "training_recipe": defaults.training_recipe,
+            "global_batch_size": -(-size // replicas) * replicas,
+            "epochs": 1 if settings.fine_tune == HEAD else epochs,
+            "augment": "",
+        }
+        return {name: value for name, value in values.items() if getattr(settings, name) == AUTO}
 
     def check(self, settings: TrainSettings) -> None:
         """Refuse settings of [Train] for another problem. Raises SettingsError."""

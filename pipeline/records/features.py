@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pipeline.errors import message
 from pipeline.settings.data import RecordsSettings
+from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
 
 IMAGE, LABEL, KEY = "image", "label", "key"
@@ -23,6 +25,10 @@ RAW_SIDE = 64
 # Quality of JPEGs that are stored smaller than their files, and the shorter side that auto gives them per pixel of
 # image_size (docs/LOG.md).
 _STORE_QUALITY, _STORE_RATIO = 92, 1.15
+#: Smallest, median and largest shorter side of the images of a source, in pixels. 0 if unknown.
+ShorterSides = tuple[int, int, int]
+# Sides that [Records] image_size = auto chooses for photographs, and for images above RAW_SIDE that are smaller.
+_PHOTO_SIDE, _MIDDLE_SIDE = 160, 128
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,31 @@ def form_of_any(shape: tuple[int, int, int], resize: str) -> ImageForm:
     return ImageForm(shape[0] if shape[0] == shape[1] else 0, resize, "image")
 
 
-def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm | None:
+def chosen_image_size(features: FeatureSpec, shorter_sides: ShorterSides) -> int:
+    """The value of [Records] image_size for ``auto``. 0 keeps the size of the images."""
+    if IMAGE not in features:
+        return 0
+    height, width, _ = features[IMAGE].shape
+    if height and width and max(height, width) <= RAW_SIDE:
+        return 0
+    # The sides of images of TFDS are unknown. Such datasets are photographs.
+    median = min(height, width) if height and width else shorter_sides[1] or _PHOTO_SIDE
+    if median > RAW_SIDE:
+        return _PHOTO_SIDE if median >= _MIDDLE_SIDE else _MIDDLE_SIDE
+    return max(16, median - median % 8)
+
+
+@message
+def describe_image_size(features: FeatureSpec, shorter_sides: ShorterSides) -> str:
+    """Describe the choice of ``chosen_image_size``, with its reason."""
+    smallest, median, largest = shorter_sides
+    reason = f"shorter sides of {smallest} to {largest} pixels, median {median}" if median else "photographs"
+    return f"image_size = {chosen_image_size(features, shorter_sides)} for {reason}"
+
+
+def stored_form(
+    features: FeatureSpec, settings: RecordsSettings, shorter_sides: ShorterSides = (0, 0, 0)
+) -> ImageForm | None:
     """The form of the images of a source with these features. None for a text.
 
     Raises:
@@ -178,6 +208,8 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
             ``store_side`` requires it. Or a text has an ``image_size``.
     """
     size, encoding = settings.image_size, settings.encoding
+    if size == AUTO:
+        size = chosen_image_size(features, shorter_sides)
     if IMAGE not in features:
         if size:
             refuse("Records", "image_size", "0, because the dataset has no images", size)
@@ -187,7 +219,7 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
         refuse(
             "Records",
             "image_size",
-            "pixels per side such as 96, not the default 0, because the images of the dataset vary in size",
+            "auto, or pixels per side such as 96, because the images of the dataset vary in size",
             size,
         )
     if encoding not in ("raw", "auto") and image.encoding == "raw":
@@ -195,15 +227,14 @@ def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side:
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
-    side = _store_side(settings, encoding, image.shape[2])
+    side = _store_side(size, settings.store_side, encoding, image.shape[2])
     return ImageForm(
-        *(size, settings.resize if size else "crop", encoding, smallest_side),
+        *(size, settings.resize if size else "crop", encoding, shorter_sides[0]),
         **({"store_side": side, "store_quality": _STORE_QUALITY} if side else {}),
     )
 
 
-def _store_side(settings: RecordsSettings, encoding: str, channels: int) -> int:
-    size, requested = settings.image_size, settings.store_side
+def _store_side(size: int, requested: str, encoding: str, channels: int) -> int:
     # Alpha would be lost, and images without an image_size must keep their shape.
     can_shrink = size and encoding != "raw" and channels < CHANNELS[-1]
     if requested == "original" or (requested == "auto" and not (can_shrink and size > RAW_SIDE)):

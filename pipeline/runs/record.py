@@ -21,7 +21,7 @@ from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, 
 RECORD_NAME = "run.json"
 
 #: Version 1 lacks this field. Version 2 excludes NaN. Version 12 renamed fields. The other versions added fields.
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -119,8 +119,10 @@ class StoredRecords(Untrusted):
 
     encoding: str
     image_size: Count
-    # Pixels of the smallest side of any original image, 0 if unknown.
+    # Shorter sides of the original images in pixels, 0 if unknown.
     smallest_side: Count = 0
+    median_side: Count = 0
+    largest_side: Count = 0
     resize: str
     # Shorter side and JPEG quality of images that are stored smaller than their files, 0 if none are.
     store_side: Count = 0
@@ -176,6 +178,8 @@ class RunRecord(Untrusted):
     learning_rate: Annotated[float, About("setting", compared=True)] = -1.0
     weight_decay: Annotated[float, About("setting", compared=True)] = -1.0
     label_smoothing: Annotated[float, About("setting", compared=True)] = -1.0
+    # Settings that were auto, with the values that the examples got.
+    chosen: Annotated[dict[str, str | Count], About("computation", repeated=True)] = {}
     seed: Annotated[Count, About("setting", repeated=True)]
     requested_backend: Annotated[str, About("setting")] = "auto"
     requested_device: Annotated[str, About("setting")]

@@ -7,7 +7,19 @@ import shlex
 from typing import Annotated
 
 from pipeline.errors import SettingsError
-from pipeline.settings.schema import NOT_IN_IDENTITY, SEED, Rule, StageSettings, absence, integer, number, one_of, where
+from pipeline.settings.schema import (
+    AUTO,
+    NOT_IN_IDENTITY,
+    SEED,
+    Rule,
+    StageSettings,
+    absence,
+    integer,
+    number,
+    one_of,
+    or_auto,
+    where,
+)
 from pipeline.settings.setting_error import closest, refuse
 
 PLACEHOLDER = "placeholder"
@@ -167,9 +179,10 @@ class RecordsSettings(StageSettings, section="Records"):
     sequence_length: Annotated[int, integer(1, 65_536)] = 100
     """Number of characters that the model predicts per example of a text. Each prediction uses the preceding characters
     of the example. An example contains one more character, which is the first of the next example."""
-    image_size: Annotated[int, integer(0, 4_096)] = 0
+    image_size: Annotated[int | str, or_auto(integer(0, 4_096))] = AUTO
     """Height and width of the images in pixels. 0 keeps the original size and requires that all images have the same
-    size."""
+    size. `auto` means 0 for images of the same size up to 64 pixels, and 160 for photographs. For images between these,
+    it depends on their median shorter side."""
     resize: Annotated[str, one_of("crop", "pad", "stretch")] = "crop"
     """How images are resized to `image_size`. `crop` uses the center of the longer side. `pad` adds black borders.
     `stretch` changes the aspect ratio."""

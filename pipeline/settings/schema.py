@@ -13,6 +13,7 @@ import inspect
 import itertools
 import json
 import re
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -76,6 +77,19 @@ def one_of(*choices: str) -> Rule:
     """One of several choices."""
     expected = f"one of {', '.join(choice or 'nothing' for choice in choices)}"
     return Rule(expected, lambda value: None if value in choices else closest(str(value), choices), choices=choices)
+
+
+AUTO = "auto"
+
+
+def or_auto(rule: Rule) -> Rule:
+    """The values of a rule, or ``auto`` for a value that is chosen when the examples are known."""
+    return Rule(
+        f"auto, or {rule.expected}",
+        lambda value: None if value == AUTO else rule.problem(value),
+        lambda value: value if value == AUTO else rule.spelling(value),
+        (AUTO, *rule.choices),
+    )
 
 
 def text(expected: str, pattern: str) -> Rule:
@@ -156,6 +170,8 @@ class Setting:
         Raises:
             SettingsError: the type is wrong.
         """
+        if text == AUTO and self.type is int and self.rule and AUTO in self.rule.choices:
+            return text
         try:
             return self._list(text) if self.type is tuple else self.type(text)
         except ValueError:
@@ -235,7 +251,8 @@ def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
         kind, *rest = get_args(hints[field.name]) or (hints[field.name],)
         rule = next((one for one in rest if isinstance(one, Rule)), None)
         marks = frozenset(one for one in rest if isinstance(one, Mark))
-        kind = get_origin(kind) or kind
+        # Of ``int | str``, the type before ``auto``.
+        kind = get_args(kind)[0] if isinstance(kind, types.UnionType) else get_origin(kind) or kind
         settings.append(Setting(owner.section, field.name, kind, field.default, texts[field.name], rule, marks))
     return tuple(settings)
 

@@ -3,10 +3,12 @@
 import re
 import urllib.parse
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Annotated
 
 from pipeline.registry import Registry
 from pipeline.settings.schema import (
+    AUTO,
     NOT_IN_IDENTITY,
     SEED,
     Rule,
@@ -15,6 +17,7 @@ from pipeline.settings.schema import (
     number,
     number_or_text,
     one_of,
+    or_auto,
     registered,
     where,
 )
@@ -63,6 +66,27 @@ RECIPES = Registry(
         "fine_tuning": "pipeline.models.training_recipes:FINE_TUNING",
     },
 )
+
+
+@dataclass(frozen=True)
+class ModelDefaults:
+    """Values for a model where a setting is ``auto``. No model has augmentation.
+
+    ``examples`` is the number that training sees in all epochs, within the bounds of ``epochs``.
+    """
+
+    training_recipe: str
+    global_batch_size: int
+    examples: int
+    epochs: tuple[int, int]
+
+
+#: Model → its defaults. The empty name stands for all other models.
+MODEL_DEFAULTS = {
+    "": ModelDefaults("onecycle", 128, examples=200_000, epochs=(5, 30)),
+    "efficientnet_lite0": ModelDefaults("fine_tuning", 32, examples=6_000, epochs=(2, 10)),
+    "char_lstm": ModelDefaults("adam_cosine", 64, examples=180_000, epochs=(2, 30)),
+}
 # Operation → default number and rule. None for an operation without a number.
 OPERATIONS: dict[str, tuple[float, Rule] | None] = {
     "flip": None,
@@ -157,11 +181,14 @@ def _augment_problem(text: str) -> str | None:
 class TrainSettings(StageSettings, section="Train"):
     """The model, its training and the hardware."""
 
-    model: Annotated[str, registered(MODELS, "my_package.networks:build")] = "baseline_cnn"
+    model: Annotated[str, or_auto(registered(MODELS, "my_package.networks:build"))] = AUTO
     """Model to train (docs/reference/settings.md#models). A function in user code must be importable from the working
-    directory, the folder of `config.ini` or the installed packages. Its code is part of the run's identity."""
-    training_recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
-    """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes)."""
+    directory, the folder of `config.ini` or the installed packages. Its code is part of the run's identity. `auto`
+    means `efficientnet_lite0` for images of at least 96 pixels, `baseline_cnn` for smaller ones, and `char_lstm` for a
+    text."""
+    training_recipe: Annotated[str, or_auto(registered(RECIPES, "my_package.recipes:recipe"))] = AUTO
+    """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes). `auto` means
+    `fine_tuning` for `efficientnet_lite0`, `adam_cosine` for `char_lstm`, and `onecycle` for all other models."""
     # The identity contains the contents of the file instead.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
     """Initial weights. Pass the name or path of a run's folder, or a `.keras` or `.safetensors` file. A relative path
@@ -175,19 +202,22 @@ class TrainSettings(StageSettings, section="Train"):
     freeze: Annotated[str, Rule("a regular expression of layers' names", _pattern_problem)] = ""
     """Layers to exclude from training, as a regular expression for the full name, such as `conv_.*`. Empty means
     none."""
-    epochs: Annotated[int, integer(1, 100_000)] = 5
-    """Number of passes over the train split."""
-    global_batch_size: Annotated[int, integer(1, 1_000_000)] = 128
+    epochs: Annotated[int | str, or_auto(integer(1, 100_000))] = AUTO
+    """Number of passes over the train split. `auto` means more epochs for fewer examples. CIFAR-10 gets 5."""
+    global_batch_size: Annotated[int | str, or_auto(integer(1, 1_000_000))] = AUTO
     """Number of examples per step. The replicas share them equally. Each epoch drops an incomplete last batch. A
-    run with fewer than 10 steps per epoch logs a warning."""
+    run with fewer than 10 steps per epoch logs a warning. `auto` means 128, 32 for `efficientnet_lite0` and 64 for
+    `char_lstm`, and less for fewer examples."""
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
     """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that
     of the training recipe, and `sqrt` by the square root of this ratio. The batch size of the recipe is 2,000 for
     `muon` and 128 for the others."""
-    augment: Annotated[str, Rule("names of operations, each with at most one number", _augment_problem, spelled)] = ""
+    augment: Annotated[
+        str, or_auto(Rule("names of operations, each with at most one number", _augment_problem, spelled))
+    ] = AUTO
     """Random augmentation of the train images, such as `flip, crop:4, cutout:8`
     (docs/reference/settings.md#augmentation). It depends only on the seed, the epoch and the position in the records.
-    Empty means none."""
+    Empty means none, and so does `auto`, because a mirrored digit or letter may have another label."""
     keep: Annotated[str, one_of("last", "best")] = "last"
     """Which weights to keep. `last` keeps those of the last epoch. `best` keeps the first epoch with the highest
     validation accuracy, or with the lowest validation loss for a text. `best` requires [Records] validation_share."""
@@ -268,14 +298,16 @@ class TrainSettings(StageSettings, section="Train"):
         if self.processes > 1 and self.backend == TENSORFLOW:
             hint = " Keras cannot fit under TensorFlow's MultiWorkerMirroredStrategy (keras-team/keras issue 20585)."
             refuse("Train", "backend", "jax, or auto, for several processes", self.backend, hint)
-        if self.global_batch_size % (self.replicas * self.processes):
+        if self.global_batch_size != AUTO and self.global_batch_size % (self.replicas * self.processes):
             multiple = f"a multiple of the {self.replicas * self.processes} replicas"
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
-        if self.fine_tune != HEAD_THEN_FULL and (self.model not in PRETRAINED or self.initial_weights == RANDOM):
+        if self.fine_tune != HEAD_THEN_FULL and (
+            self.model not in (AUTO, *PRETRAINED) or self.initial_weights == RANDOM
+        ):
             refuse("Train", "fine_tune", f"{HEAD_THEN_FULL}, unless a model is pretrained", self.fine_tune)
-        if self.fine_tune == HEAD and self.epochs != 1:
+        if self.fine_tune == HEAD and self.epochs not in (AUTO, 1):
             refuse("Train", "epochs", f"1, as fine_tune = {HEAD} fits the last layer once", self.epochs)
-        if self.fine_tune == HEAD and self.augment:
+        if self.fine_tune == HEAD and self.augment not in (AUTO, ""):
             refuse("Train", "augment", f"nothing, as fine_tune = {HEAD} fits the last layer once", self.augment)
 
 

@@ -54,7 +54,7 @@ class Job:
     @property
     def form(self) -> ImageForm | None:
         """The form of the images in the records. None for a text."""
-        return stored_form(self.source.features, self.settings, self.source.smallest_side)
+        return stored_form(self.source.features, self.settings, self.source.shorter_sides)
 
     @property
     def spec(self) -> FeatureSpec:

@@ -90,6 +90,7 @@ class ImageSource(FileSource):
     def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:
         encodings = {picture.encoding for picture in pictures}
         shapes = {(picture.height, picture.width) for picture in pictures}
+        sides = sorted(min(picture.height, picture.width) for picture in pictures)
         sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
         channels = 1 if all(picture.gray for picture in pictures) else 3
         num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
@@ -102,7 +103,7 @@ class ImageSource(FileSource):
             num_examples=num_examples,
             test_share=0.0 if "test" in num_examples else self.settings.test_share,
             bytes_per_example=sum(picture.num_bytes for picture in pictures) // len(pictures),
-            smallest_side=min(min(shape) for shape in shapes),
+            shorter_sides=(sides[0], sides[len(sides) // 2], sides[-1]),
             value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
             skipped=dict(sorted(Counter(one.reason for one in index.skipped).items())),
             digest=index.digest(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pipeline.errors import DatasetUnavailableError, message
-from pipeline.records.features import FeatureSpec, ImageForm, content_name, spec_from_json, spec_to_json
+from pipeline.records.features import FeatureSpec, ImageForm, ShorterSides, content_name, spec_from_json, spec_to_json
 from pipeline.registry import Registry
 from pipeline.settings.data import FULL_RANGE, PLACEHOLDER, SourceSettings
 from pipeline.settings.setting_error import refuse
@@ -39,6 +39,8 @@ SOURCES = Registry(
 class SourceInfo:
     """Contents of a source, independent of its path."""
 
+    _LISTS: ClassVar = ("label_names", "value_range", "shorter_sides")
+
     dataset: str
     #: Key of ``SOURCES``.
     origin: str
@@ -55,8 +57,7 @@ class SourceInfo:
     test_share: float = 0.0
     #: Stored bytes, approximately.
     bytes_per_example: int = 0
-    #: Smallest side of any image in pixels. 0 if unknown.
-    smallest_side: int = 0
+    shorter_sides: ShorterSides = (0, 0, 0)
     #: Number of skipped files by reason.
     skipped: Mapping[str, int] = field(default_factory=dict)
     #: Values of 16-bit images that become black and white.
@@ -69,13 +70,12 @@ class SourceInfo:
     @classmethod
     def from_json(cls, stored: Mapping) -> "SourceInfo":
         """Read the output of ``to_json``."""
-        features, names = spec_from_json(stored["features"]), tuple(stored["label_names"])
-        limits = tuple(stored["value_range"])
-        return cls(**{**stored, "features": features, "label_names": names, "value_range": limits})
+        lists = {name: tuple(stored[name]) for name in cls._LISTS}
+        return cls(**{**stored, "features": spec_from_json(stored["features"]), **lists})
 
     def to_json(self) -> dict:
         """JSON data, equal for equal infos."""
-        lists = {"label_names": list(self.label_names), "value_range": list(self.value_range)}
+        lists = {name: list(getattr(self, name)) for name in self._LISTS}
         return {**vars(self), "features": spec_to_json(self.features), **lists}
 
     @property

@@ -3,7 +3,7 @@
 import json
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class TrainRequest:
         requested_dataset: Dataset that the user requested. A placeholder may replace it.
         checkpoints: Folder of the run's checkpoints. The run resumes from the newest of them.
         started: Value of ``time.perf_counter`` at the start of the stage. All processes of a machine share this clock.
+        chosen: Settings that were ``auto``, with the values that the examples got.
         experiment: Name of the experiment, by default that of the dataset.
         origin: Command and code of the run, for its record.
         seeded_weights: File of the seeded weights, if another backend generated them.
@@ -49,6 +50,7 @@ class TrainRequest:
     checkpoints: Path
     started: float | None = None
     initial: InitialWeights | None = None
+    chosen: Mapping[str, str | int] = field(default_factory=dict)
     experiment: str = ""
     origin: Origin | None = None
     seeded_weights: Path | None = None

@@ -38,7 +38,7 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
     stored = image and {
         "encoding": image["encoding"],
         "image_size": image["size"],
-        "smallest_side": image["smallest_side"],
+        **dict(zip(("smallest_side", "median_side", "largest_side"), manifest["source"]["shorter_sides"], strict=True)),
         "resize": image["resize"],
         "store_side": image.get("store_side", 0),
         "store_quality": image.get("store_quality", 0),
@@ -57,6 +57,7 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in splits.items()},
         "records_fingerprint": manifest["fingerprint"],
+        "chosen": {**manifest.get("chosen", {}), **request.chosen},
         "records": stored,
         "division": {
             "by": "position" if spec[content_name(spec)].is_sequence else "key",

@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.manifest import check_contents, read_manifest
-from pipeline.errors import HardwareMismatchError
+from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import EvaluatedRun, EvaluationSummary
+from pipeline.problems.problem import EvaluatedRun, EvaluationSummary, Problem
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
@@ -19,6 +20,9 @@ from pipeline.training.results import augmented_accuracies, request_fields, resu
 from pipeline.training.setup import Clock, TrainingSetup
 from pipeline.training.summaries import Summaries, profile
 from pipeline.training.timing import measure
+
+# Labels in the log.
+_MAX_LABELS = 5
 
 _logger = logging.getLogger(__name__)
 
@@ -40,11 +44,13 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
         SettingsError: The batch does not fit the data or the replicas, the model is for another problem, or the
             processes cannot train together.
     """
-    settings, group = request.settings, request.group
-    group.join(timeout_seconds=settings.join_timeout_seconds)
+    group = request.group
+    group.join(timeout_seconds=request.settings.join_timeout_seconds)
     clock = Clock(request.started)
     clock.enter("loading")
-    manifest = _open_records(request)
+    manifest = read_manifest(request.records)
+    request = _checked(request, manifest)
+    settings = request.settings
     fields = request_fields(request, manifest)
     clock.enter("startup")
     try:
@@ -62,12 +68,31 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
     return record
 
 
-def _open_records(request: TrainRequest) -> Mapping:
-    """Check the records and return their manifest."""
-    manifest = read_manifest(request.records)
-    problem_of_records(manifest).check(request.settings)
+def _checked(request: TrainRequest, manifest: Mapping) -> TrainRequest:
+    """Check the settings and the records. Return the request without settings that are ``auto``."""
+    problem, train_split = problem_of_records(manifest), manifest["splits"]["train"]
+    # The Train stage has chosen values. A caller in Python may not.
+    if chosen := problem.chosen(request.settings, problem.content_shape(manifest), train_split["num_examples"]):
+        request = replace(request, settings=replace(request.settings, **chosen), chosen=chosen)
+    problem.check(request.settings)
     check_contents(request.records, manifest)
-    return manifest
+    _logger.info("%s", _described(request, manifest, problem))
+    return request
+
+
+@message
+def _described(request: TrainRequest, manifest: Mapping, problem: Problem) -> str:
+    """Number and shape of the examples, their labels, and the settings that were chosen for them."""
+    splits = ", ".join(f"{split['num_examples']:,} {name}" for name, split in manifest["splits"].items())
+    shape = "×".join(map(str, problem.task(manifest).input_shape))
+    labels, names = "", manifest["label_names"]
+    if counts := manifest["splits"]["train"].get("label_counts"):
+        named = [f"{name} {count:,}" for name, count in counts.items()][:_MAX_LABELS]
+        labels = f", {len(names)} labels: {', '.join(named)}{', …' if len(names) > _MAX_LABELS else ''}"
+    chosen = ", ".join(f"{name} = {value}" for name, value in request.chosen.items() if value)
+    return f"Data: {splits} {problem.units.files} of {shape}{labels}" + (
+        f". Chose {chosen} for them." if chosen else "."
+    )
 
 
 def _train(setup: TrainingSetup) -> dict:

@@ -152,7 +152,11 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
     for args, config, named in (
         (["--Train-epochs", "many"], "", "[Train] epochs: expected an integer, got 'many'"),
         (["--Storage-root", ""], "", "[Storage] root: expected a folder on this machine, got ''"),
-        (["--Train-replicas", "3"], "", "[Train] global_batch_size: expected a multiple of the 3 replicas"),
+        (
+            ["--Train-replicas", "3", "--Train-global-batch-size", "128"],
+            "",
+            "[Train] global_batch_size: expected a multiple of the 3 replicas",
+        ),
         (
             ["--Train-device", "gpu", "--Train-replicas", "2", "--Train-on-mismatch", "skip"],
             "",
@@ -203,7 +207,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
 
 def test_a_bad_setting_is_refused_by_a_process_in_the_format_of_its_log(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
-    named = "[Train] epochs: expected an integer from 1"
+    named = "[Train] epochs: expected auto, or an integer from 1"
     done = luigi("--Train-epochs", "0")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

@@ -47,7 +47,7 @@ def test_the_command_has_the_settings_of_the_run(flags, tmp_path):
 
 
 def test_the_command_has_only_settings_that_differ_from_their_defaults(tmp_path):
-    with train_of(["--Train-epochs=5", "--Train-seed=3"], tmp_path) as train:
+    with train_of(["--Train-epochs=auto", "--Train-seed=3"], tmp_path) as train:
         assert train._origin().command() == "tensorcraft run --Train-seed=3"
 
 

@@ -11,6 +11,9 @@ from pipeline.records.features import IMAGE, LABEL, Task
 if TYPE_CHECKING:
     import tensorflow as tf
 
+# Smallest side of images for a model with weights from photographs.
+_PHOTO_SIDE = 96
+
 
 class ImageClassification(Problem):
     """The model assigns a probability per label to each image."""
@@ -23,6 +26,11 @@ class ImageClassification(Problem):
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """Return height, width and channels."""
         return tuple(manifest["image"]["shape"])
+
+    def default_model(self, content_shape: tuple[int | None, ...]) -> str:
+        """Return a pretrained model for photographs."""
+        height, width, _ = content_shape
+        return "efficientnet_lite0" if min(height or 0, width or 0) >= _PHOTO_SIDE else "baseline_cnn"
 
     def task(self, manifest: Mapping) -> Task:
         """Return the task with one label per image."""
