@@ -13,6 +13,11 @@ def listen(listener: Listener) -> None:
     _listeners.append(listener)
 
 
+def duration(seconds: float) -> str:
+    """An estimated duration for people."""
+    return f"{max(1, round(seconds)):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
 def report(description: str, done: int, total: int, unit: str = "examples") -> None:
     """Report ``done`` of ``total`` units. Callers that count in larger steps may exceed the total."""
     for listener in _listeners:

@@ -65,8 +65,8 @@ class LiveReport(threading.Thread):
             self._earlier = live.sections_of_runs([*runs.values()], current)
         training = {
             "experiment": self._run.experiment_name(),
-            "run": self._run.place or self._run.model,
-            "epochs": self._run.epochs,
+            "run": self._run.place or self._run.settings.model,
+            "epochs": self._run.settings.epochs,
             "started_at": self._started_at,
         }
         with publishing_in_place(self._report_folder) as folder:

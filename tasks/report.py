@@ -15,6 +15,7 @@ from pipeline.artifacts.publish import publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtifactError, GateError
 from pipeline.problems.results import RESULTS
+from pipeline.progress import duration
 from pipeline.registry import Registry
 from pipeline.settings.report import THRESHOLDS, ReportSettings
 from pipeline.training.heartbeat import announce_done
@@ -131,7 +132,7 @@ def _begin(run: Train) -> None:
         console.name_run(run.place)
         with contextlib.suppress(OSError):
             if seconds := _seconds_left(run.sweep):
-                _logger.info("about %s left in this sweep", rounded(seconds))
+                _logger.info("about %s left in this sweep", duration(seconds))
 
 
 @Train.event_handler(luigi.Event.SUCCESS)
@@ -153,11 +154,6 @@ def _seconds_left(runs: Sequence[Train]) -> float:
             if manifest.get("run_id") == RUN_ID and "provisional" not in manifest:
                 durations.append(manifest["seconds"])
     return pending * statistics.mean(durations) if durations else 0
-
-
-def rounded(seconds: float) -> str:
-    """An estimated duration for people."""
-    return f"{max(1, round(seconds)):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)

@@ -84,7 +84,7 @@ class ModelDefaults:
 #: Model → its defaults. The empty name stands for all other models.
 MODEL_DEFAULTS = {
     "": ModelDefaults("onecycle", 128, examples=200_000, epochs=(5, 30)),
-    "efficientnet_lite0": ModelDefaults("fine_tuning", 32, examples=6_000, epochs=(2, 10)),
+    "efficientnet_lite0": ModelDefaults("fine_tuning", 32, examples=6_000, epochs=(2, 5)),
     "char_lstm": ModelDefaults("adam_cosine", 64, examples=180_000, epochs=(2, 30)),
 }
 # Operation → default number and rule. None for an operation without a number.

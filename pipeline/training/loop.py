@@ -35,7 +35,28 @@ from pipeline.training.summaries import Summaries
 #: The metrics of each epoch.
 Rows = Sequence[Mapping[str, float]]
 
+# Least time of the steps that an estimate is based on, and least duration that is worth one.
+_ESTIMATE_SECONDS, _LONG_SECONDS = 3.0, 20.0
+
 _logger = logging.getLogger(__name__)
+
+
+class _Estimate:
+    """Logs once how long the training takes. The first call starts the clock, so a compilation does not count."""
+
+    def __init__(self, total_steps: int) -> None:
+        self.total_steps, self.started, self.is_done = total_steps, None, False
+
+    def __call__(self, step: int) -> None:
+        """Take the number of finished steps of all epochs."""
+        first_step, started = self.started = self.started or (step, time.perf_counter())
+        seconds = time.perf_counter() - started
+        if self.is_done or seconds < _ESTIMATE_SECONDS:
+            return
+        self.is_done = True
+        left = seconds / (step - first_step) * (self.total_steps - step)
+        if left >= _LONG_SECONDS:
+            _logger.info("Training takes about %s more.", progress.duration(left))
 
 
 def restore(setup: TrainingSetup) -> History:
@@ -73,9 +94,10 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     for row in history.rows:
         _write_row(setup, summaries, row)
     predictions: dict[str, Any] = {}
+    estimate = _Estimate(settings.epochs * setup.stream.steps_per_epoch)
     while not _is_over(history.rows, settings, metric):
         epoch = len(history.rows) + 1
-        row, predictions = _run_epoch(setup, epoch)
+        row, predictions = _run_epoch(setup, epoch, estimate)
         setup.clock.enter("checkpoint")
         # Patience depends on the metrics, so all processes use those of process 0.
         row |= setup.group.from_chief(row)
@@ -135,11 +157,11 @@ def _is_over(rows: Rows, settings: TrainSettings, metric: str) -> bool:
     return is_over
 
 
-def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict[str, Any]]:
+def _run_epoch(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> tuple[dict[str, float], dict[str, Any]]:
     """Train and evaluate an epoch, numbered from 1. Return predictions for the final epoch only."""
     model, evaluation, clock = setup.model, setup.problem.evaluation, setup.clock
     clock.enter("training")
-    row = {"epoch": epoch, **_train(setup, epoch)}
+    row = {"epoch": epoch, **_train(setup, epoch, estimate)}
     clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
@@ -154,7 +176,7 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
     return row, predictions
 
 
-def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
+def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
     head = fit_head(model, stream, setup.group) if epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL) else {}
     if setup.fine_tune == HEAD:
@@ -164,6 +186,7 @@ def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
     def report_progress(batch: int, logs: object) -> None:
         finished = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * per_epoch
         progress.report(f"Epoch {epoch}/{epochs}", round(finished), epochs * per_epoch, unit=unit)
+        estimate((epoch - 1) * stream.steps_per_epoch + batch + 1)
 
     callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=report_progress)]
     options = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}

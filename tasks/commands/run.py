@@ -3,6 +3,7 @@
 Several processes can train one model together (docs/how-to/gpu.md). Process 0 runs the pipeline.
 """
 
+import logging
 import signal
 import socket
 import subprocess
@@ -14,25 +15,47 @@ from typing import IO
 
 import luigi.configuration
 import luigi.retcodes
+from luigi.task_register import Register
 
+from pipeline.sources.detection import kind_at
 from tasks import remote_cache
 from tasks.commands.command import Parser
 from tasks.config_files import project_folder
-from tasks.process import command_line, interrupt
+from tasks.process import command_line, console, interrupt
 from tasks.train import Train
 
 _POLL_SECONDS = 0.2
 _MORE = (
-    "Train several runs with lists, such as --seeds 0,1,2. Repeat a stage and all later ones with --Force-stage Train."
+    "Pass the path of your data to train on them. Train several runs with lists, such as --seeds 0,1,2. Repeat a stage "
+    "and all later ones with --Force-stage Train."
 )
 # Seconds for the processes of a group to end by themselves, and after each signal.
 _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
+_logger = logging.getLogger(__name__)
+
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
-    """Build all stale stages of Source, Records, Train and Report. This is the default command."""
+    """Build all stale stages of Source, Records, Train and Report. This is the default command.
+
+    A path in place of a task, as in ``run photos``, sets [Source] dataset and path.
+    """
     parser.epilog = f"{parser.epilog} {_MORE}"
-    return _run(parser, argv, "Report")
+    parser.usage = "tensorcraft run [path of data] [flags and settings]"
+    return _run(parser, _with_source(argv), "Report")
+
+
+def _with_source(argv: Sequence[str]) -> list[str]:
+    words, flags = command_line.words_and_flags(argv)
+    # Tasks of Luigi begin with a capital letter, and so may a folder.
+    if not words or words[0] in Register.task_names():
+        return list(argv)
+    path, *others = words
+    console.configure()
+    kind = kind_at(path)
+    _logger.info("%s contains the data of [Source] dataset = %s.", path, kind)
+    flags = {"--Source-dataset": kind, "--Source-path": path, **flags}
+    return [*others, *(name if value is None else f"{name}={value}" for name, value in flags.items())]
 
 
 def _run(parser: Parser, argv: Sequence[str], task: str) -> int:

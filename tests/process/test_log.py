@@ -16,7 +16,7 @@ from luigi_process import FAST, PROJECT, TINY, hear_interrupts
 
 from pipeline import progress
 from pipeline.errors import DamagedArtifactError
-from tasks.report import rounded
+from pipeline.progress import duration
 
 INTERRUPTED = "\nInterrupted. Finished stages are kept. Run the same command again to resume.\n"
 
@@ -163,7 +163,7 @@ def test_json_lines_carry_run_and_stage_and_do_not_say_that_a_skipped_run_is_don
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3_700, "62 min")])
 def test_remaining_time_is_rounded_to_its_precision(seconds, said):
-    assert rounded(seconds) == said
+    assert duration(seconds) == said
 
 
 def test_an_unknown_log_format_is_refused(first_run, tmp_path):
