@@ -5,6 +5,7 @@ A model of user code is tested with random examples before it is trained.
 
 import importlib
 import logging
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -67,22 +68,48 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> ker
             f"[Train] model: {name} expects images of at least {MIN_IMAGE_SIDE} × {MIN_IMAGE_SIDE} pixels, got "
             f"{input_shape}. Choose another dataset or model."
         )
-    model = _call("model", name, _builder(name), input_shape, num_labels)
+    model = _call("model", name, load_builder(name), input_shape, num_labels)
     if not isinstance(model, keras.Model):
         raise _refusal(name, f"it returned {model!r:.100}, not a keras.Model")
-    if not model.built:
-        _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
-    return model
+    outputs = None if model.built else _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
+    shape = model.output_shape if outputs is None else outputs.shape
+    return _with_both_labels(model, input_shape) if num_labels == 2 and shape[-1:] == (1,) else model
 
 
-def _builder(name: str) -> Callable:
-    return load_function("model", MODELS.get(name, name))
+def _with_both_labels(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
+    """A model with an output per label, from a model with one output for the second of two labels."""
+    inputs = keras.Input(input_shape, dtype="uint8")
+    second = model(inputs)
+    # A softmax of -x/2 and x/2 is the sigmoid of x.
+    scales = ((-1, 1), (1, 0)) if _is_sigmoid(model) else ((-0.5, 0), (0.5, 0))
+    both = [keras.layers.Rescaling(scale, offset, dtype="float32")(second) for scale, offset in scales]
+    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")(both), name=model.name)
+
+
+def _is_sigmoid(model: keras.Model) -> bool:
+    activation = getattr(model.layers[-1], "activation", None) if model.layers else None
+    return getattr(activation, "__name__", "") == "sigmoid"
+
+
+def load_builder(name: str) -> Callable:
+    """Import the builder of a model. Layers and models in the package of user code are registered with Keras."""
+    path = MODELS.get(name, name)
+    builder = load_function("model", path)
+    if name not in MODELS.builtin:
+        package = path.partition(":")[0].partition(".")[0]
+        modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == package]
+        for kind in {value for module in modules for value in vars(module).values() if isinstance(value, type)}:
+            # Keras gives a class that is not registered its own name.
+            is_new = keras.saving.get_registered_name(kind) == kind.__name__
+            if issubclass(kind, keras.layers.Layer) and kind.__module__.partition(".")[0] == package and is_new:
+                keras.saving.register_keras_serializable(kind.__module__)(kind)
+    return builder
 
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
     """Kind of a model's outputs, "logits", "probabilities" or "values". A model of user code is built and tested."""
     if name in MODELS.builtin and task.meaning == DISTRIBUTION:
-        return getattr(_builder(name), "outputs", PROBABILITIES)
+        return getattr(load_builder(name), "outputs", PROBABILITIES)
     kind = _examined(name, build_for_task(task, name, precision), task)
     _logger.info("Model %s returns %s.", name, kind)
     return kind
@@ -90,7 +117,7 @@ def kind_of_outputs(task: Task, name: str, precision: str) -> str:
 
 def find_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
     """Function that adapts a model to examples of the train split, or None. See ``adapted_by``."""
-    adapt = getattr(_builder(name), "adapt", None)
+    adapt = getattr(load_builder(name), "adapt", None)
     return adapt and (lambda model, inputs: _call("model", name, adapt, model, inputs))
 
 
@@ -115,8 +142,7 @@ def _examined(name: str, model: keras.Model, task: Task) -> str:
     if task.meaning == VALUES:
         return VALUES
     # This check precedes the sums, because sums of a few examples may be 1 by chance.
-    activation = getattr(model.layers[-1], "activation", None) if model.layers else None
-    if getattr(activation, "__name__", "") == "sigmoid":
+    if _is_sigmoid(model):
         raise _refusal(name, "a sigmoid returns neither logits nor probabilities. Use softmax or no activation")
     are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
     return PROBABILITIES if are_probabilities else LOGITS
@@ -158,8 +184,8 @@ def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np
         except Exception as error:
             raise _refusal(
                 name,
-                f"the model cannot be saved and loaded: {_summarize(error)}. Decorate your classes and functions with "
-                "@keras.saving.register_keras_serializable(), and use no Lambda",
+                f"the model cannot be saved and loaded: {_summarize(error)}. Return the arguments of your layers in "
+                "get_config, decorate functions with @keras.saving.register_keras_serializable(), and use no Lambda",
             ) from error
     if not np.allclose(loaded_outputs, outputs, rtol=0.01, atol=0.01, equal_nan=True):
         raise _refusal(name, "the model returns other outputs after saving and loading")

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.artifacts.manifest import read_fetched
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.hardware.placement import runtime_called
-from pipeline.models.build import load_function
+from pipeline.models.build import load_builder
 from pipeline.models.model import as_probabilities, configure_keras
 from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
@@ -62,6 +62,6 @@ def load_trained(run: Path, *, model: str = "") -> LoadedModel:
     # A fetched run may have any name. A name without a colon must be registered by an installed package.
     if is_own(record.model) or MODELS.is_outside(record.model):
         # The import registers the model's classes with Keras.
-        load_function("model", MODELS.get(record.model, record.model))
+        load_builder(record.model)
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
     return LoadedModel(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

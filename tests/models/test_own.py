@@ -1,5 +1,7 @@
 """Networks and recipes of a user's own: what they give is found out, and what is wrong with them is said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from own_package import forget, write_package
@@ -88,6 +90,36 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
 
 
 @pytest.mark.parametrize(
+    ("activation", "kind", "expected"),
+    [("'sigmoid'", "probabilities", [[0.25, 0.75]]), ("None", "logits", [[-0.5493, 0.5493]])],
+)
+def test_one_output_for_two_labels_becomes_an_output_per_label(package, activation, kind, expected):
+    # ln 3 is the logit of 3 / 4.
+    head = "kernel_initializer='zeros', bias_initializer=keras.initializers.Constant(1.0986123)"
+    package(other=START + stack(FLAT, f"layers.Dense(1, {activation}, {head})"))
+    assert kind_of_outputs(replace(TASK, num_labels=2), "my_package.other:build", "float32") == kind
+    outputs = build_model("my_package.other:build", SHAPE, 2)(np.zeros((1, *SHAPE), np.uint8))
+    np.testing.assert_allclose(outputs, expected, atol=1e-4)
+    np.testing.assert_allclose(as_probabilities(np.asarray(outputs), kind), [[0.25, 0.75]], atol=1e-4)
+
+
+def test_one_output_for_more_labels_is_refused(package):
+    package(other=START + stack(FLAT, "layers.Dense(1, 'sigmoid')"))
+    with pytest.raises(SettingsError, match=r"outputs have the shape \(4, 1\) instead of \(4, 5\)"):
+        kind_of_outputs(TASK, "my_package.other:build", "float32")
+
+
+@pytest.mark.parametrize("kind", ["layers.Layer", "keras.Model"])
+def test_layers_and_models_in_the_package_of_the_user_need_no_registration(package, kind):
+    mine = f"class Mine({kind}):\n    def __init__(self, units, **kwargs):\n        super().__init__(**kwargs)\n"
+    mine += "        self.units, self.dense = units, layers.Dense(units)\n\n    def call(self, x):\n"
+    mine += "        return self.dense(keras.ops.reshape(keras.ops.cast(x, 'float32'), (-1, 3072)))\n\n"
+    mine += "    def get_config(self):\n        return {**super().get_config(), 'units': self.units}\n"
+    package(mine=START + mine, other=START + "from my_package.mine import Mine\n" + stack("Mine(n)"))
+    assert kind_of_outputs(TASK, "my_package.other:build", "float32") == "logits"
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("build = 3", ["build((32, 32, 3), 5) raised TypeError: 'int' object is not callable"]),
@@ -118,8 +150,9 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
         ),
         (stack("layers.Lambda(lambda x: x / 2)", FLAT, "layers.Dense(n)"), UNSAVED),
         (
-            "class Mine(layers.Layer):\n    def call(self, x):\n        return x\n\n\n"
-            + stack("Mine()", FLAT, "layers.Dense(n)"),
+            "class Mine(layers.Layer):\n    def __init__(self, f):\n        super().__init__()\n        self.f = f\n\n"
+            "    def call(self, x):\n        return self.f(x)\n\n\n"
+            + stack("Mine(keras.ops.relu)", FLAT, "layers.Dense(n)"),
             UNSAVED,
         ),
         ("import my_package.not_there", ["importing it raised ModuleNotFoundError", "other.py, line 3"]),
@@ -183,7 +216,7 @@ def test_errors_visible_without_an_import_are_settings_errors(package, setting, 
     package(broken="def build(:\n")
     with pytest.raises(SettingsError) as refusal:
         TrainSettings(**{setting: value})
-    assert f"[Train] {setting}: expected one of" in str(refusal.value)
+    assert f"[Train] {setting}: expected auto, or one of" in str(refusal.value)
     assert words in str(refusal.value)
     with pytest.raises(SettingsError, match=r"\[Report\] training_recipes"):
         ReportSettings(training_recipes=("my_package.recipes:receipt",))
@@ -191,7 +224,7 @@ def test_errors_visible_without_an_import_are_settings_errors(package, setting, 
 
 def test_functions_that_are_there_are_taken(package):
     package()
-    assert TrainSettings(model="my_package.networks:build", training_recipe="my_package.recipes:smoothed").epochs == 5
+    assert TrainSettings(model="my_package.networks:build", training_recipe="my_package.recipes:smoothed").epochs == "auto"
     assert ReportSettings(training_recipes=("lamb", "my_package.recipes:recipe")).combinations()[1] == {
         "training_recipe": "my_package.recipes:recipe"
     }
