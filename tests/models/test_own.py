@@ -224,7 +224,9 @@ def test_errors_visible_without_an_import_are_settings_errors(package, setting, 
 
 def test_functions_that_are_there_are_taken(package):
     package()
-    assert TrainSettings(model="my_package.networks:build", training_recipe="my_package.recipes:smoothed").epochs == "auto"
+    assert (
+        TrainSettings(model="my_package.networks:build", training_recipe="my_package.recipes:smoothed").epochs == "auto"
+    )
     assert ReportSettings(training_recipes=("lamb", "my_package.recipes:recipe")).combinations()[1] == {
         "training_recipe": "my_package.recipes:recipe"
     }
