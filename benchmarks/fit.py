@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import BASELINE
 from benchmarks.baselines import tutorial
 from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
@@ -23,7 +24,7 @@ STEPS = 3 * STEPS_PER_EXECUTION
 
 def measure(bench: Bench) -> list[Comparison]:
     """Rows 6 and 8."""
-    settings = TrainSettings(device="cpu")
+    settings = TrainSettings(**BASELINE, device="cpu")
     size = settings.global_batch_size
     stream = InputStream(bench.split("train"), global_batch_size=size, seed=0, in_memory=True)
     images, labels = arrays(bench.split("train"))

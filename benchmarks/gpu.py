@@ -22,6 +22,7 @@ from jax import numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import BASELINE
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
@@ -91,7 +92,7 @@ def main(arguments: list[str]) -> int:
 def measure(folder: Path, asked: argparse.Namespace) -> None:
     """All that is asked for, printed and written as it is found: the machine may be taken away before the end."""
     manifest = read_manifest(folder)
-    settings = TrainSettings(backend="jax", device=asked.device)
+    settings = TrainSettings(**BASELINE, backend="jax", device=asked.device)
     placement = place(settings)
     # One device is measured, however many there are.
     placement = replace(placement, strategy=placement.strategy[:1], num_replicas=1)
@@ -136,7 +137,9 @@ def _throughput(
     folder: Path, manifest: Mapping, placement: Placement, receipt: Mapping, network: str, size: int, precision: str
 ) -> dict:
     """Of one network, batch and precision: images/s from files and from the device, and what the step takes alone."""
-    settings = TrainSettings(backend="jax", model=network, global_batch_size=size, precision=precision)
+    settings = TrainSettings(
+        **{**BASELINE, "model": network, "global_batch_size": size}, backend="jax", precision=precision
+    )
     split = open_split(folder, manifest, "train")
     stream, on_device = (kind(split, global_batch_size=size) for kind in (ColumnStream, DeviceStream))
     model = _model(manifest, settings, placement, stream.steps_per_epoch)
@@ -180,7 +183,7 @@ def _epoch_seconds(model: keras.Model, stream: ColumnStream) -> float:
 
 def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: int) -> dict:
     """Seconds of training and evaluation, without those of compiling, until the baseline CNN is as good."""
-    settings = TrainSettings(backend="jax", epochs=epochs)
+    settings = TrainSettings(**{**BASELINE, "epochs": epochs}, backend="jax")
     how = {"global_batch_size": settings.global_batch_size}
     train = ColumnStream(open_split(folder, manifest, "train"), **how)
     test = ColumnStream(open_split(folder, manifest, "test"), global_batch_size=EVALUATION_BATCH_SIZE)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import BASELINE
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
 from pipeline.runs.verify import verify_artifact
@@ -44,7 +45,7 @@ def _epoch(bench: Bench) -> None:
 
 
 def _train(bench: Bench) -> None:
-    settings = TrainSettings(epochs=1, global_batch_size=_GLOBAL_BATCH_SIZE)
+    settings = TrainSettings(**{**BASELINE, "epochs": 1, "global_batch_size": _GLOBAL_BATCH_SIZE})
     run = bench.folder / "run"
     run.mkdir()
     request = TrainRequest(

@@ -134,7 +134,9 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
         raise _Parsed
 
     with ExitStack() as stack:
-        stack.enter_context(in_process.started("tensorcraft", *argv, cwd=folder, env=dict(os.environ)))
+        stack.enter_context(
+            in_process.started("tensorcraft", *argv, cwd=folder, env={**os.environ, "HOME": str(folder)})
+        )
         command_line_check = command_line.check
         stack.enter_context(mock.patch.object(command_line, "in_force", check))
         # train-local starts processes.
@@ -270,6 +272,9 @@ def problems_in_text(page: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_flag_and_setting_exists(page, tmp_path):
     text = (PROJECT / page).read_text(encoding="utf-8")
+    # A run of the path "flowers" looks at the names of the files.
+    (tmp_path / "flowers" / "daisy").mkdir(parents=True)
+    (tmp_path / "flowers" / "daisy" / "1.jpg").touch()
     found = [f"{block.place}: {problem}" for block in blocks(page) for problem in problems_of(block, text, tmp_path)]
     found += problems_in_text(page)
     assert not found, "\n" + "\n".join(found)

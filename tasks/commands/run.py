@@ -36,10 +36,7 @@ _logger = logging.getLogger(__name__)
 
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
-    """Build all stale stages of Source, Records, Train and Report. This is the default command.
-
-    A path in place of a task, as in ``run photos``, sets [Source] dataset and path.
-    """
+    """Build all stale stages of Source, Records, Train and Report. This is the default command."""
     parser.epilog = f"{parser.epilog} {_MORE}"
     parser.usage = "tensorcraft run [path of data] [flags and settings]"
     return _run(parser, _with_source(argv), "Report")

@@ -132,7 +132,7 @@ PLAIN = ["completion", "experiments", "init", "train-local", "train-worker"]
 
 
 WRONG = {
-    ("--Train-epochs", "0"): "[Train] epochs: expected an integer from 1 to 100000, got 0",
+    ("--Train-epochs", "0"): "[Train] epochs: expected auto, or an integer from 1 to 100000, got 0",
     ("--Train-epochs", "x"): "[Train] epochs: expected an integer, got 'x'",
     (
         "--Report-seeds",

@@ -52,7 +52,7 @@ def test_commands_flags_and_values_are_completed(scripts):
     assert words(scripts, "status", "--js") == ["--json"]
     assert words(scripts, "run", "--Train-epoc") == ["--Train-epochs"]
     assert words(scripts, "run", "--Train-device", "") == ["auto", "cpu", "gpu", "tpu"]
-    assert set(words(scripts, "doctor", "--Train-model", "")) == set(MODELS.builtin)
+    assert set(words(scripts, "doctor", "--Train-model", "")) == {"auto", *MODELS.builtin}
     assert set(words(scripts, "run", "--experiment", "")) == set(experiment_files(PROJECT / "experiments"))
     assert words(scripts, "completion", "f") == ["fish"]
 

@@ -134,7 +134,9 @@ def of_layers(*layers, functional):
 
 
 def test_a_network_is_compiled_with_its_last_layer_left_to_sgd(small_records):
-    settings = TrainSettings(device="cpu", precision="float32", model="mnist_dense", training_recipe="muon")
+    settings = TrainSettings(
+        device="cpu", precision="float32", model="mnist_dense", training_recipe="muon", epochs=5, global_batch_size=128
+    )
     placement = place(settings)
     model = compiled_model(read_manifest(small_records), settings, placement, 3)
     found = zip(model.trainable_variables, model.optimizer.are_matrices, strict=True)

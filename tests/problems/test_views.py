@@ -50,4 +50,4 @@ def test_the_view_of_none_is_the_image(rng):
 
 def test_texts_have_no_views():
     with pytest.raises(SettingsError, match=r"\[Train\] test_time_augmentation: expected none for records of"):
-        NextToken().check(TrainSettings(model="char_lstm", test_time_augmentation="flip"))
+        NextToken().check(TrainSettings(model="char_lstm", augment="", test_time_augmentation="flip"))

@@ -58,13 +58,13 @@ def test_a_run_of_before_does_not_state_how_its_splits_were_made(make_run):
 
 
 def test_size_and_form_of_the_images_and_warnings_are_beside_the_examples(make_run, tmp_path):
-    reduced = {"store_side": 221, "store_quality": 92}
-    folder = make_run(records=stored("jpeg", 20_000_000, smallest_side=143, **reduced), input_shape=[192, 192, 3])
+    reduced = {"smallest_side": 143, "median_side": 240, "largest_side": 442, "store_side": 221, "store_quality": 92}
+    folder = make_run(records=stored("jpeg", 20_000_000, **reduced), input_shape=[192, 192, 3])
     write_evaluation(folder, data_warnings=[["Few <b>", "Long."], ["Unequal labels", "Longer."]])
     section = render([folder], tmp_path / "out")["report.html"].partition('<h2 id="records">Data</h2>')[2]
     for part in (
         '<p class="finding">Few &lt;b&gt;. Unequal labels.</p>',
-        "<dt>Stored images</dt><dd>192×192×3, jpeg, crop, from at least 143 pixels per side, "
+        "<dt>Stored images</dt><dd>192×192×3, jpeg, crop, from shorter sides of 143 to 442 pixels, median 240, "
         "shorter side at most 221 pixels, JPEG quality 92</dd>",
         "<dt>Size on disk</dt><dd>20.0 MB, 20,000 bytes per image</dd>",
         '<th scope="row">cat</th><td data-label="train" class="number">300</td>',

@@ -43,7 +43,7 @@ def test_a_run_shows_its_code_model_size_and_settings_beside_their_defaults(make
         "<dt>Version</dt><dd>tensorcraft-pipeline 0.2.0</dd>",
         "<dt>Parameters</dt><dd>1,500,000, of which 1,400,000 are trainable</dd>",
         "<dt>Model size</dt><dd>6.04 MB</dd>",
-        '<th scope="row">[Train] epochs</th><td data-label="Value">2</td><td data-label="Default">5</td>',
+        '<th scope="row">[Train] epochs</th><td data-label="Value">2</td><td data-label="Default">auto</td>',
     ):
         assert fact in page
 

@@ -196,7 +196,7 @@ def test_raw_and_jpeg_records_give_a_stream_the_same_pixels_but_for_rounding(siz
 
 def test_images_of_varying_size_need_one(write):
     with pytest.raises(
-        SettingsError, match=r"\[Records\] image_size: expected pixels per side such as 96.*vary in size"
+        SettingsError, match=r"\[Records\] image_size: expected auto, or pixels per side such as 96.*vary in size"
     ):
         write(image_size=0)
 
@@ -206,7 +206,7 @@ def test_images_of_varying_size_need_one(write):
     [
         ((32, 32, 3), "png", {}, ("raw", (32, 32, 3))),
         ((28, 28, 1), "raw", {}, ("raw", (28, 28, 1))),
-        ((224, 224, 3), "jpeg", {}, ("jpeg", (224, 224, 3))),
+        ((224, 224, 3), "jpeg", {"image_size": 0}, ("jpeg", (224, 224, 3))),
         ((None, None, 3), "jpeg", {"image_size": 64}, ("raw", (64, 64, 3))),
         ((None, None, 3), "jpeg", {"image_size": 65}, ("jpeg", (65, 65, 3))),
         ((None, None, 3), "image", {"image_size": 192}, ("image", (192, 192, 3))),

@@ -49,7 +49,8 @@ def training(tmp_path, report_folder, monkeypatch):
         current=lambda: ["2" * 64, "1" * 64],
         whole_runs=lambda: [(earlier, {"fingerprint": "1" * 64})],
     )
-    run = SimpleNamespace(experiment_name=lambda: "<b>flowers</b>", place="run 2/3", model="cnn", epochs=7)
+    settings = SimpleNamespace(model="cnn", epochs=7)
+    run = SimpleNamespace(experiment_name=lambda: "<b>flowers</b>", place="run 2/3", settings=settings)
     return LiveReport(report, run, folder), folder
 
 

@@ -167,7 +167,7 @@ def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
     ids=str,
 )
 def test_jax_trains_on_them_where_nothing_asks_for_tensorflow(small_records, backend, settings, taken):
-    asked = TrainSettings(global_batch_size=32, **settings)
+    asked = TrainSettings(**{"global_batch_size": 32, "augment": "", **settings})
     runtime = SimpleNamespace(backend=backend)
     placement = SimpleNamespace(runtime=runtime, num_replicas=1, effective_device="cpu")
     request = SimpleNamespace(records=small_records, settings=asked, group=ProcessGroup())

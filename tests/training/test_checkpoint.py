@@ -16,7 +16,9 @@ def setup_module() -> None:
 
 
 def test_the_state_of_model_and_optimizer_is_restored(small_records, tmp_path):
-    settings = TrainSettings(device="cpu", model="tests.tiny_model:build", training_recipe="adam", precision="float32")
+    settings = TrainSettings(
+        device="cpu", model="tests.tiny_model:build", training_recipe="adam", precision="float32", global_batch_size=128
+    )
     placement = place(settings)
 
     def compiled():

@@ -20,7 +20,7 @@ BATCH = 8
 
 
 def compiled(records, steps=3, **how) -> "keras.Model":
-    how = {"model": "airbench_convnet_small", **how}
+    how = {"model": "airbench_convnet_small", "training_recipe": "onecycle", "epochs": 5, **how}
     settings = TrainSettings(device="cpu", global_batch_size=BATCH, **how)
     placement = place(settings)
     return compiled_model(read_manifest(records), settings, placement, steps, outputs="logits")

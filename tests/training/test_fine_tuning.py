@@ -125,12 +125,15 @@ def test_batch_normalization_of_a_pretrained_model_keeps_its_statistics(tmp_path
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"fine_tune": "head"}, "[Train] fine_tune: expected head_then_full, unless a model is pretrained"),
+        (
+            {"fine_tune": "head", "model": "baseline_cnn"},
+            "[Train] fine_tune: expected head_then_full, unless a model is pretrained",
+        ),
         (
             {"fine_tune": "full", "model": "efficientnet_lite0", "initial_weights": "random"},
             "[Train] fine_tune: expected head_then_full, unless a model is pretrained",
         ),
-        ({"fine_tune": "head", "model": "efficientnet_lite0"}, "[Train] epochs: expected 1, as fine_tune = head"),
+        ({"fine_tune": "head", "epochs": 2}, "[Train] epochs: expected 1, as fine_tune = head"),
         (
             {"fine_tune": "head", "model": "efficientnet_lite0", "epochs": 1, "augment": "flip"},
             "[Train] augment: expected nothing, as fine_tune = head",

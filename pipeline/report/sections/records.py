@@ -39,9 +39,9 @@ def _summary(run: Run) -> Iterator[Block]:
     yield Text(" ".join([data, _CONTENT[fmt.data_verified(run)], *_division(run)]))
     yield Text(" ".join(f"{headline}." for headline, _ in data_warnings(run)), "finding")
     if stored := run.records:
-        sides = f"{fmt.number(stored.smallest_side)} to {fmt.number(stored.largest_side)} pixels"
-        median = f"median {fmt.number(stored.median_side)}"
-        side = f"from shorter sides of {sides} ({median})" if stored.median_side else ""
+        smallest, median, largest = map(fmt.number, (stored.smallest_side, stored.median_side, stored.largest_side))
+        sides = f"from shorter sides of {smallest} to {largest} pixels, median {median}"
+        side = sides if stored.median_side else ""
         form = fmt.joined(fmt.plain(stored.resize), side) if stored.image_size else "original size"
         size = fmt.number(stored.total_bytes, 1, " MB", 1e-6)
         mean = fmt.number(stored.total_bytes / max(1, stored.num_examples))
