@@ -142,8 +142,8 @@ class Chart:
 class Text:
     """A paragraph, or another ``kind`` such as a heading, a note, a finding, a command, prose, or a list mark.
 
-    ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold. The
-    contents of the page link to a heading with an ``anchor``, its id.
+    ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold.
+    ``anchor`` is the id of a heading.
     """
 
     text: str = ""
@@ -212,22 +212,9 @@ def titled(title: str, *blocks: Block, anchor: str = "") -> list[Block]:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled section of the report."""
+    """A titled section of the report. ``parts`` are ids and titles of headings that the contents link to."""
 
     name: str
     title: str
     blocks: Sequence[Block]
-
-    def contents(self) -> list[tuple[str, str]]:
-        """Return the id and the title of the section, and of headings with an anchor."""
-        return [(self.name, self.title), *_anchored(self.blocks)]
-
-
-def _anchored(blocks: Sequence[Block]) -> list[tuple[str, str]]:
-    anchored = []
-    for block in blocks:
-        if isinstance(block, Box):
-            anchored += _anchored(block.blocks)
-        elif isinstance(block, Text) and block.anchor:
-            anchored.append((block.anchor, block.text))
-    return anchored
+    parts: Sequence[tuple[str, str]] = ()

@@ -24,11 +24,7 @@ class Difference(NamedTuple):
 
 
 def compare_runs(first_folder: Path, second_folder: Path) -> list[Difference]:
-    """Return the differences of the runs in two folders, settings first, metrics last.
-
-    Raises:
-        DamagedArtifactError: A folder contains no run or a damaged one.
-    """
+    """Return the differences of the runs in two folders, settings first, metrics last. Raises DamagedArtifactError."""
     pair = [_facts(folder) for folder in (first_folder, second_folder)]
     first, second = (dict(leaves(sections, containers=Mapping)) for sections in pair)
     differences = [

@@ -35,11 +35,7 @@ def write_live_page(
     """Write report.html into ``folder`` from the metrics of a run that trains ``epochs`` epochs.
 
     The page reloads itself every ``refresh_seconds``, or never if they are 0, after a failure. ``run`` is a name. The
-    sections ``earlier`` follow.
-
-    Raises:
-        DamagedArtifactError: The metrics are invalid.
-        OSError: The page cannot be written.
+    sections ``earlier`` follow. DamagedArtifactError: The metrics are invalid.
     """
     metrics = run_folder / METRICS_NAME
     epochs_so_far = [EpochMetrics(**row) for row in read_metrics(metrics)] if metrics.exists() else []

@@ -44,13 +44,10 @@ _MIN_COLUMNS = 20
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Write report.json, report.md, report.html, model-card.md and dataset-card.md into a new or existing folder.
+    """Write report.json, report.md, report.html and the cards into a new or existing folder.
 
-    The files that sections link to are written too, see ``Links``.
-    The same report gives the same bytes. The caller publishes the folder atomically.
-
-    Raises:
-        OSError: The folder cannot be written.
+    The files that sections link to are written too, see ``Links``. The same report gives the same bytes. The caller
+    publishes the folder atomically.
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents = [*sections(report)]

@@ -6,7 +6,6 @@ Neither the clock nor folder names influence report.json. The same runs give the
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from pipeline.problems.results import merit, results_of
 from pipeline.report.data.changes import Change, changes
 from pipeline.report.data.experiments import Experiment, best_run, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
-from pipeline.report.data.history import comparable_groups, entries_of, merged
+from pipeline.report.data.history import age_order, comparable_groups, entries_of, merged
 from pipeline.report.data.lineage import Artifact, Exported, exported, lineage
-from pipeline.report.data.published import PublishedRow, published_for
+from pipeline.report.data.published import PublishedRow
 from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_repetition, read_run
 from pipeline.report.data.scenarios import Row, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
@@ -125,7 +124,7 @@ def build_report(
     gate: Gate | None = None,
     published: Sequence[PublishedRow] = (),
 ) -> Report:
-    """Collect runs into a report. Unreadable runs are logged and omitted.
+    """Collect runs into a report. Unreadable runs are logged and omitted. ValueError: A requested run is not readable.
 
     Args:
         run_folders: Folders of finished or skipped runs, in any order.
@@ -133,11 +132,8 @@ def build_report(
         past: Entries of the history, see `read_history`. Entries of the runs are not counted twice.
         gate: Thresholds for the requested runs.
         published: Published metrics, see `read_published`.
-
-    Raises:
-        ValueError: A fingerprint of `current` matches no readable run.
     """
-    folder_runs = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
+    folder_runs = sorted(_readable_runs(run_folders), key=lambda pair: age_order(pair[1]), reverse=True)
     runs = [run for _, run in folder_runs]
     if unknown := set(current).difference(run.fingerprint for run in runs):
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
@@ -146,7 +142,7 @@ def build_report(
     # A skipped run has no metrics. The history may contain another run with its fingerprint.
     finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
     groups = comparable_groups(merged(past, entries_of(runs)), {fingerprint for fingerprint, _ in finished})
-    changed = changes(groups, finished)
+    changed, run_data = changes(groups, finished), {(run.experiment, run.dataset) for run in runs}
     exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
     summaries = experiments(rows, runs, groups, current)
     best = best_run(summaries)
@@ -163,7 +159,7 @@ def build_report(
         changes=changed,
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
-        published=published_for(runs, published),
+        published=[row for row in published if any((row.experiment, name) in run_data for name in row.datasets)],
         pictures=_read_by_index("pictures", shown, runs, _MAX_PICTURED),
         predictions=_read_by_index("predictions", ordered, runs, _MAX_PREDICTED),
     )
@@ -191,7 +187,3 @@ def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
         if key not in seen:
             seen.add(key)
             yield folder, run.model_copy(update={"repetition": read_repetition(folder)})
-
-
-def _age_order(run: Run) -> tuple[datetime, str, str]:
-    return datetime.fromisoformat(run.finished_at), run.fingerprint, run.hostname or ""

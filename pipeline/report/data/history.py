@@ -23,11 +23,7 @@ HISTORY_NAME = "history.jsonl"
 
 
 def read_history(path: Path) -> list[Entry]:
-    """Read the entries of the log, each run once. Invalid lines are logged and skipped.
-
-    Raises:
-        UnreadableArtifactError: This user may not read the file.
-    """
+    """Read the entries of the log, each run once. Invalid lines are logged and skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
@@ -53,11 +49,7 @@ def entries_of(runs: Iterable[Entry]) -> list[Entry]:
 
 
 def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry]) -> None:
-    """Append the entries that ``past`` lacks, and flush them to disk.
-
-    Raises:
-        OSError: The log cannot be written.
-    """
+    """Append the entries that ``past`` lacks, and flush them to disk."""
     new_entries = list(entries)
     # Formatting lines dominates the time for a long log.
     keys = {_run_key(entry) for entry in new_entries}
@@ -86,9 +78,9 @@ def comparable_groups(entries: Sequence[Entry], current: Collection[str] = ()) -
     return sorted(groups, key=lambda group: all(entry.fingerprint not in current for entry in group))
 
 
-def age_order(entry: Entry) -> tuple[datetime, str]:
+def age_order(entry: Entry) -> tuple[datetime, str, str]:
     """Return the sort key that orders entries by the end of the run."""
-    return datetime.fromisoformat(entry.finished_at), entry.fingerprint
+    return datetime.fromisoformat(entry.finished_at), entry.fingerprint, entry.hostname or ""
 
 
 def _line(entry: Entry) -> str:

@@ -61,11 +61,7 @@ def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Artifact]:
 
 
 def exported(run_folder: Path, run: Run) -> Exported | None:
-    """Return the newest export of a run's weights, None if this root contains none.
-
-    Raises:
-        DamagedArtifactError: The file export.json is damaged.
-    """
+    """Return the newest export of a run's weights, None if this root contains none. Raises DamagedArtifactError."""
     manifest = _manifest(run_folder)
     # A retrained run may have other weights.
     identity = {"run": run.fingerprint, "weights": weights_digest(manifest) if manifest else None}

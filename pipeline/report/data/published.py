@@ -3,13 +3,11 @@
 The files are untrusted. Metrics that were not published are omitted, not derived from others.
 """
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
-from pipeline.report.data.reading import Run
 from pipeline.runs.validation import Count, Untrusted, checked, read_text, renamed
 
 _REMEDY = "Correct or remove the file."
@@ -78,15 +76,10 @@ class PublishedRow(_Row):
     datasets: _Texts
     source: str
     not_stated: _Texts = ()
-    published_elsewhere: bool = True
 
 
 def read_published(path: Path, experiment: str) -> list[PublishedRow]:
-    """Read the rows of a file.
-
-    Raises:
-        DamagedArtifactError: The file is missing or invalid. The message names file and field.
-    """
+    """Read the rows of a file. The DamagedArtifactError of an invalid one names file and field."""
     file = checked(_Published, read_text(path), path, remedy=_REMEDY)
     return [
         PublishedRow(
@@ -99,9 +92,3 @@ def read_published(path: Path, experiment: str) -> list[PublishedRow]:
         for source in file.sources
         for row in source.rows
     ]
-
-
-def published_for(runs: Sequence[Run], published: Iterable[PublishedRow]) -> list[PublishedRow]:
-    """Return the rows that have the experiment and the data of some of these runs."""
-    run_data = {(run.experiment, run.dataset) for run in runs}
-    return [row for row in published if any((row.experiment, name) in run_data for name in row.datasets)]

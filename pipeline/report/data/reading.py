@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,14 +117,14 @@ def call_hook(problem: str, field: str, *arguments: object) -> Any:
 
     Return None if there is no such function, or if an external one fails.
     """
+
+    def call() -> Any:
+        result = results_of(problem).hook(field)(*arguments)
+        # A generator raises its errors while it is consumed.
+        return list(result) if isinstance(result, Iterator) else result
+
     name = getattr(results_of(problem), field)
-    return call_package(name, partial(_call_hook, problem, field, *arguments)) if name else None
-
-
-def _call_hook(problem: str, field: str, *arguments: object) -> Any:
-    result = results_of(problem).hook(field)(*arguments)
-    # A generator raises its errors while it is consumed.
-    return list(result) if isinstance(result, Iterator) else result
+    return call_package(name, call) if name else None
 
 
 def split_counts(run: Run) -> dict[str, int | None]:
@@ -135,11 +134,7 @@ def split_counts(run: Run) -> dict[str, int | None]:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run.
-
-    Raises:
-        DamagedArtifactError: A file is missing or damaged. The message names file and field.
-    """
+    """Read a run. The DamagedArtifactError of a missing or invalid file names file and field."""
     record = read_record(folder)
     is_skipped = record.status == SKIPPED
     evaluation = None if is_skipped else _evaluation(folder, record.problem)

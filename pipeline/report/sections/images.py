@@ -152,11 +152,7 @@ class Predictions:
 
 
 def read_predictions(folder: Path, facts: ImageEvaluation) -> Predictions | None:
-    """Read the predictions of a run. Return None if an earlier version wrote the run.
-
-    Raises:
-        DamagedArtifactError: The file does not have a valid row per test example.
-    """
+    """Read the predictions of a run, None if an earlier version wrote it. Raises DamagedArtifactError."""
     path, shares = folder / PREDICTIONS_NAME, ("probability", "second_probability", "label_probability")
     if not path.exists():
         return None
@@ -350,11 +346,7 @@ def worst_confusions(facts: ImageEvaluation, limit: int) -> Sequence[tuple[int, 
 
 
 def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
-    """Read the tiles of the ``test_images``, the ``examples`` and the ``augmented`` images, in order, as base64 PNGs.
-
-    Raises:
-        DamagedArtifactError: A file is missing, or is not an image of the expected tiles.
-    """
+    """Read the tiles of each kind of images, in order, as base64 PNGs. DamagedArtifactError: A sheet lacks tiles."""
     sheets = {"test_images": TEST_IMAGES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
     # An earlier version wrote only mistakes.
     if (folder / "mistakes.png").exists():

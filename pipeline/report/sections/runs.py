@@ -74,8 +74,10 @@ def runs(report: Report) -> Iterator[Section]:
         note, is_open = time_verdict(run).partition(":")[0], index == 0 or report.current == [run.fingerprint]
         anchor = anchor if anchored[anchor] is run else ""
         folds.append(Box("fold", blocks, name, note, is_open, style="run", anchor=anchor))
+    headings = [block for fold in folds[:1] for block in fold.blocks if isinstance(block, Text) and block.anchor]
+    parts = [(heading.anchor, heading.text) for heading in headings]
     hint = Text(_REPEAT if any(run.origin for run in entries) else "", "note")
-    yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))])
+    yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))], parts)
 
 
 def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
