@@ -346,7 +346,6 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
             assert row[name]["deviation"] == pytest.approx(statistics.stdev(figures))
         seconds = [(metrics[1]["train_seconds"] + metrics[2]["train_seconds"]) / 2 for _, metrics in mine]
         assert row["epoch_seconds"]["mean"] == pytest.approx(statistics.mean(seconds))
-        assert row["step_seconds"]["mean"] == pytest.approx(statistics.mean(seconds) / (403 // size))
     assert {row["speedup"]["words"] for row in rows.values()} == {"no other hardware to compare with"}
     assert all((luigi.root / "report" / name).is_file() for name in NAMES)
 

@@ -14,11 +14,10 @@ from pipeline.runs.record import FINISHED, SKIPPED
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment with its number of finished runs. ``best`` is its best row on the requested data."""
+    """An experiment. ``best`` is its best row on the requested data."""
 
     name: str
     is_current: bool
-    num_runs: int
     best: Row | None
     newest: Run | None
     change: Change | None
@@ -34,12 +33,11 @@ def experiments(
     summaries = []
     for name in dict.fromkeys(run.experiment for run in runs):
         matching = [run for run in runs if run.experiment == name]
-        finished = [run for run in matching if run.status == FINISHED]
-        newest = finished[0] if finished else None
+        newest = next((run for run in matching if run.status == FINISHED), None)
         changed = changes(groups, {(newest.fingerprint, newest.finished_at)}) if newest else []
         is_current = any(run.fingerprint in current for run in matching)
         best = next(iter(ranked([row for row in rows if row.run.experiment == name])[0]), None)
-        summaries.append(Experiment(name, is_current, len(finished), best, newest, changed[0] if changed else None))
+        summaries.append(Experiment(name, is_current, best, newest, changed[0] if changed else None))
     return sorted(summaries, key=lambda experiment: not experiment.is_current)
 
 

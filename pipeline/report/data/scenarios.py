@@ -54,7 +54,7 @@ class Row:
     """Runs that share all fields of the record that are not ``repeated``, by seed.
 
     ``run`` stands for the row. Its ranking metric is the median, or the better one of two runs. ``finished_at`` is the
-    end of the newest run. ``epoch_seconds`` and ``step_seconds`` exclude compiling epochs.
+    end of the newest run. ``epoch_seconds`` excludes compiling epochs.
     """
 
     run: Run
@@ -63,7 +63,6 @@ class Row:
     train_seconds: Spread
     examples_per_second: Spread
     epoch_seconds: Spread
-    step_seconds: Spread
     test_accuracy: Spread
     validation_accuracy: Spread
     test_loss: Spread
@@ -108,16 +107,11 @@ def _row(runs: Sequence[Run]) -> Row:
     distinct_runs = [*{run.fingerprint: run for run in reversed(runs)}.values()]
     # Of equal runs, the newest comes first.
     best_first = sorted(distinct_runs, key=lambda run: merit(run.problem, vars(run)))[::-1]
-    epochs = [_epoch_seconds(run) for run in runs]
-    steps = [
-        time and run.steps_per_epoch and time / run.steps_per_epoch for time, run in zip(epochs, runs, strict=True)
-    ]
     return Row(
         run=best_first[(len(best_first) - 1) // 2],
         runs=sorted(runs, key=lambda run: run.seed),
         finished_at=runs[0].finished_at,
-        epoch_seconds=mean_and_deviation(epochs),
-        step_seconds=mean_and_deviation(steps),
+        epoch_seconds=mean_and_deviation([_epoch_seconds(run) for run in runs]),
         **{
             name: mean_and_deviation([getattr(run, name) for run in draws])
             for draws, metrics in ((distinct_runs, _SEED_METRICS), (runs, _SPEED_METRICS))
