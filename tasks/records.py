@@ -13,7 +13,7 @@ from pipeline.records.features import chosen_image_size, content_name, describe_
 from pipeline.settings.data import PLACEHOLDER, RecordsSettings
 from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
-from pipeline.shards import heartbeat
+from pipeline.shards import workers
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from pipeline.sources.source import SOURCES
@@ -32,8 +32,8 @@ class Records(Stage, parameters=RecordsSettings):
     """Section [Records]. TensorFlow Datasets can read the artifact too."""
 
     kind = layout.RECORDS
-    entry = heartbeat.ENTRY
-    packages = heartbeat.PACKAGES
+    entry = workers.ENTRY
+    packages = workers.PACKAGES
 
     def requires(self) -> Source:
         return Source()

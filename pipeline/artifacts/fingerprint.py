@@ -27,8 +27,8 @@ _NOT_COVERED = (
     "pipeline.remote.",
     "pipeline.runs.validation.",
     "pipeline.shards.engine.",
-    "pipeline.shards.heartbeat.",
     "pipeline.shards.shared.",
+    "pipeline.shards.workers.",
     "pipeline.training.launch.",
     "pipeline.training.heartbeat.",
 )

@@ -23,7 +23,7 @@ from apache_beam.utils.subprocess_server import SubprocessServer
 from pipeline import errors
 from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError, plural
 from pipeline.settings.data import RecordsSettings
-from pipeline.shards import heartbeat
+from pipeline.shards import workers
 from pipeline.shards.readiness import CONNECT_SECONDS, flag_of, make_options, make_runner, require_engine
 from pipeline.shards.shared import Store, shared_by_workers
 
@@ -142,24 +142,24 @@ def try_engine(settings: RecordsSettings, root: Path, store: Store | None = None
         tempfile.TemporaryDirectory(prefix=".reach-", dir=root, ignore_cleanup_errors=True) as folder,
         shared_by_workers(Path(folder), store) as shared,
     ):
-        heartbeat.expect(shared)
+        workers.expect(shared)
         try:
             with running(settings) as pipeline:
                 (
                     pipeline
                     | "Plan checks" >> beam.Create(range(_NUM_TRIAL_ELEMENTS))  # number
                     | "Spread checks" >> beam.Reshuffle()  # number
-                    | "Check worker" >> beam.Map(lambda _, shared: heartbeat.sign_in(shared), shared)  # None
+                    | "Check worker" >> beam.Map(lambda _, shared: workers.sign_in(shared), shared)  # None
                 )
         except PipelineError:
             raise
         # Clients raise errors of every kind. A worker without the project cannot even start.
         except Exception as error:
             raise EngineUnavailableError(f"{name} at {address}: a test job failed. {_last_line(error)}") from error
-        workers = heartbeat.signed_in(shared)
-    hosts, storage = plural(workers["hosts"], "host"), "remote" if store else "storage root"
+        counts = workers.signed_in(shared)
+    hosts, storage = plural(counts["hosts"], "host"), "remote" if store else "storage root"
     return (
-        f"{name} at {address}: {workers['processes']} worker processes on {hosts} can access the {storage} and have "
+        f"{name} at {address}: {counts['processes']} worker processes on {hosts} can access the {storage} and have "
         "this version of the project and its packages"
     )
 

@@ -19,7 +19,7 @@ from pipeline.errors import EngineUnavailableError, RemoteError
 from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, content_name
 from pipeline.settings.data import RecordsSettings
-from pipeline.shards import heartbeat
+from pipeline.shards import workers
 from pipeline.shards.engine import running
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import Store, shared_by_workers
@@ -67,13 +67,13 @@ def write_records(
             job = replace(job, block_examples=writer_of(job).block_examples())
         writer = writer_of(job)
         writer.prepare()
-        heartbeat.expect(shared)
+        workers.expect(shared)
         job.write_positions()
         with _reporting_progress(job), running(settings) as pipeline:
             build(pipeline, job)
         writer.collect(scratch_folder)
         details = summarize(job, source)
-        details["engine"] = {"runner": settings.runner, **heartbeat.signed_in(shared)}
+        details["engine"] = {"runner": settings.runner, **workers.signed_in(shared)}
     for headline, explanation in details["warnings"]:
         _logger.warning("%s. %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, job.shards())
@@ -96,7 +96,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def write_block(block: Block, job: Job) -> Block:
     """Read, serialize and write one block. Its statistics are written last and mark it as complete."""
-    heartbeat.sign_in(job.shared)
+    workers.sign_in(job.shared)
     stats = BlockStats(block, job)
     writer_of(job).write_block(block, read_block(block, job, stats))
     stats.write()
@@ -133,7 +133,7 @@ def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:
 
 def write_shard(shard: ShardId, job: Job) -> str:
     """Write one shard. Return its name."""
-    heartbeat.sign_in(job.shared)
+    workers.sign_in(job.shared)
     return writer_of(job).write_shard(shard)
 
 

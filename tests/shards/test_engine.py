@@ -16,8 +16,8 @@ from pipeline.shards.shared import SharedFolder
 
 
 def setup_module() -> None:
-    global engine, heartbeat, readiness, try_engine
-    from pipeline.shards import engine, heartbeat, readiness
+    global engine, workers, readiness, try_engine
+    from pipeline.shards import engine, readiness, workers
     from pipeline.shards.engine import try_engine
 
 
@@ -166,15 +166,15 @@ def test_a_workers_error_is_read_from_the_text_of_an_engine():
 @pytest.fixture
 def meeting(tmp_path):
     shared = SharedFolder(str(tmp_path))
-    heartbeat.expect(shared)
-    heartbeat._sign_in.cache_clear()
+    workers.expect(shared)
+    workers._sign_in.cache_clear()
     return shared
 
 
 def test_a_worker_with_the_same_code_and_packages_signs_in_once(meeting):
-    heartbeat.sign_in(meeting)
-    heartbeat.sign_in(meeting)
-    assert heartbeat.signed_in(meeting) == {"hosts": 1, "processes": 1}
+    workers.sign_in(meeting)
+    workers.sign_in(meeting)
+    assert workers.signed_in(meeting) == {"hosts": 1, "processes": 1}
 
 
 @pytest.mark.parametrize("what", ["packages", "code"])
@@ -186,10 +186,10 @@ def test_a_worker_that_differs_does_not_sign_in(meeting, what):
         expected["code of the project"], said = "0" * 12, r"code of the project \w{12} instead of 000000000000"
     meeting.write("expected.json", json.dumps(expected).encode())
     with pytest.raises(EngineUnavailableError, match=rf"Beam worker on \S+ .*differs.*{said}"):
-        heartbeat.sign_in(meeting)
-    assert heartbeat.signed_in(meeting)["processes"] == 0
+        workers.sign_in(meeting)
+    assert workers.signed_in(meeting)["processes"] == 0
 
 
 def test_a_worker_that_does_not_see_the_storage_root_says_so(tmp_path):
     with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root must be on a file system"):
-        heartbeat.sign_in(SharedFolder(str(tmp_path / "elsewhere")))
+        workers.sign_in(SharedFolder(str(tmp_path / "elsewhere")))
