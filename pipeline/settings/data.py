@@ -102,7 +102,8 @@ class SourceSettings(StageSettings, section="Source"):
     path: Annotated[str, NOT_IN_IDENTITY] = ""
     """Path of the folder or file."""
     path_column: str = "path"
-    """Column of the table with the image paths. The paths are relative to the folder of the table."""
+    """Column of the table with the image paths. The paths are relative to the folder of the table. With `path`, other
+    usual names such as `filename` are found, too."""
     image_column: str = ""
     """Column of the Parquet file with the images, or feature of the TFRecords. Empty means detection."""
     label_column: str = "label"

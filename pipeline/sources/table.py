@@ -1,6 +1,7 @@
 """A table of images in CSV, TSV or Parquet, with a row per image. Paths are relative to the table."""
 
 import csv
+import logging
 import os
 import re
 from collections import Counter
@@ -24,11 +25,18 @@ _VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)", re.IGNORECAS
 # As programs write one, in some languages with a comma.
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _LIST = re.compile(r"\[.*\]")
+# Names of columns that other programs write, in place of our defaults.
+_KNOWN_COLUMNS = {
+    "path": ("file", "filename", "file_name", "filepath", "image", "image_path", "img"),
+    "label": ("labels", "class", "category", "target"),
+}
 # Text in cells without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 # Minimum number of rows to judge by the number of different values.
 _MIN_ROWS, _MAX_DISTINCT_SHARE = 20, 0.9
 _MAX_ROWS = 5
+
+_logger = logging.getLogger(__name__)
 
 
 class Table(ImageSource):
@@ -149,7 +157,11 @@ class Table(ImageSource):
         columns = {name: getattr(self.settings, name) for name in ("path_column", "label_column", "split_column")}
         wanted = {setting: name for setting, name in columns.items() if name or setting != "split_column"}
         for setting, name in wanted.items():
-            if names.count(name) != 1:
+            known = [each for each in names if each.lower() in _KNOWN_COLUMNS.get(name, ())]
+            if name not in names and len(known) == 1:
+                wanted[setting] = known[0]
+                _logger.info("Using the column %s of %s as %s.", known[0], self.settings.path, setting)
+            elif names.count(name) != 1:
                 _refuse(
                     self.settings,
                     f"one column of {self.settings.path}",

@@ -55,6 +55,19 @@ def refused(table, error=SettingsError, **settings) -> str:
     return str(refusal.value)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_with_usual_names_need_no_setting(images, kind, tmp_path):
+    rows = {"id": [1, 2, 3, 4], "Filename": ROWS["path"], "class": ROWS["label"]}
+    assert listed(write(images, kind, rows), tmp_path)[1]["train"][0] == ("cats/000.png", "007")
+
+
+def test_two_columns_with_usual_names_are_refused(images):
+    rows = {"path": ROWS["path"], "class": ROWS["label"], "category": ROWS["label"]}
+    message = refused(write(images, rows=rows))
+    assert "[Source] label_column: expected one column" in message
+    assert "The table has path, class, category." in message
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
 def test_labels_are_text_and_a_column_names_the_split(images, kind, tmp_path):
     info, splits = listed(write(images, kind), tmp_path, split_column="split")
