@@ -101,8 +101,10 @@ def _message_fields(node: ast.AST) -> frozenset[str]:
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
         name = node.value.func.id
         return frozenset({"value"}) if name.endswith("Error") and name not in MATCHED_BY_TEXT else frozenset()
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.lstrip("_") in _REFUSING:
-        return frozenset({"args", "keywords"})
+    if isinstance(node, ast.Call):
+        # A function, or a method of a source.
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        return frozenset({"args", "keywords"}) if name.lstrip("_") in _REFUSING else frozenset()
     return frozenset()
 
 

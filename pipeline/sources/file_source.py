@@ -4,14 +4,16 @@ import logging
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 from pipeline.records.keys import SPLITS
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, Example, FileIndex, read_index
-from pipeline.sources.files import FolderError, Stamp, quoted, stamps
+from pipeline.sources.files import FolderError, Stamp, quoted, stamps, stamps_of
 from pipeline.sources.source import Kind
 
 # Names of splits in lower case.
@@ -25,17 +27,29 @@ _logger = logging.getLogger(__name__)
 class SourceFiles:
     """Files of a source before they are examined."""
 
-    #: Split → its examples.
-    examples: Mapping[str, Sequence[Example]]
+    #: Name of the split of each example, such as "val", and the example.
+    rows: Sequence[tuple[str, Example]]
     #: Path → stamp of the files that describe the examples or contain them.
     description_files: Mapping[str, Stamp] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
-    #: Names of folders, or values, that mean a split.
-    split_names: Iterable[str] = ()
 
-    def all_examples(self) -> list[Example]:
-        """The examples of all splits."""
-        return [example for examples in self.examples.values() for example in examples]
+    @cached_property
+    def examples(self) -> Mapping[str, Sequence[Example]]:
+        """Split → its examples."""
+        files: dict[str, list[Example]] = {split: [] for split in SPLITS}
+        for name, example in self.rows:
+            files[split_called(name)].append(example)
+        return {split: listed for split, listed in files.items() if listed}
+
+    def stamps(self) -> dict[str, Stamp]:
+        """Path → stamp of the files that exist."""
+        return {one.path: one.stamp for _, one in self.rows if one.stamp} | {**self.description_files}
+
+    def log_split_names(self) -> None:
+        """Log names that stand for another split name."""
+        for name in sorted({name for name, _ in self.rows}):
+            if name != split_called(name):
+                _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))
 
 
 class FileSource(Kind):
@@ -69,13 +83,21 @@ class FileSource(Kind):
         """Find the files, by their names alone."""
         self.find_files()
 
-    @abstractmethod
     def folder(self) -> Path:
-        """The folder that contains all examples.
+        """The folder that contains all examples."""
+        if not self.path.exists():
+            self.refuse(" It does not exist.")
+        if self.path.is_dir() != self.is_folder():
+            self.refuse(
+                " It is a file. For a table of images, set dataset = table."
+                if self.is_folder()
+                else " It is a folder. For a folder of images, set dataset = folder."
+            )
+        return self.path if self.is_folder() else self.path.parent
 
-        Raises:
-            SettingsError: The path is missing, or is no such source.
-        """
+    @abstractmethod
+    def _expected(self) -> str:
+        """Description of the data in messages."""
 
     @abstractmethod
     def find_files(self) -> SourceFiles:
@@ -87,8 +109,7 @@ class FileSource(Kind):
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Path → stamp of the files that exist, to be compared with ``index``."""
-        files = self.find_files()
-        return {one.path: one.stamp for one in files.all_examples() if one.stamp} | {**files.description_files}
+        return self.find_files().stamps()
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each file that has changed. See ``Kind``."""
@@ -97,32 +118,23 @@ class FileSource(Kind):
             yield from index.changes(self.folder(), self.stamps_now(index), artifact)
 
     def all_stamps(self) -> dict[str, Stamp]:
-        """Path → stamp of all files of the folder.
+        """Path → stamp of the file, or of all files of the folder in the order of their paths.
 
         Raises:
             SettingsError: A folder cannot be read, or a link leads out of the folder.
         """
+        if not self.is_folder():
+            return stamps_of(self.folder(), [self.path.name])
         try:
-            return stamps(self.folder())
+            return dict(sorted(stamps(self.folder()).items()))
         except FolderError as error:
             refuse("Source", "path", error.expected, self.settings.path, error.hint)
 
-
-def by_split(examples: Iterable[tuple[str, Example]]) -> dict[str, list[Example]]:
-    """Split → its examples in the order of their paths, from pairs of both."""
-    files: dict[str, list[Example]] = {split: [] for split in SPLITS}
-    for split, example in sorted(examples):
-        files[split].append(example)
-    return {split: listed for split, listed in files.items() if listed}
+    def refuse(self, hint: str = "", expected: str = "", setting: str = "path") -> NoReturn:
+        """Raise the error for data that cannot be used. See ``setting_error.refuse``."""
+        refuse("Source", setting, expected or self._expected(), getattr(self.settings, setting), hint)
 
 
 def split_called(name: str) -> str:
     """The split with this name. "" if there is none."""
     return _SPLITS.get(name.lower(), "")
-
-
-def log_split_names(files: SourceFiles) -> None:
-    """Log names that stand for another split name."""
-    for name in sorted(set(files.split_names)):
-        if name != split_called(name):
-            _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))

@@ -8,12 +8,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NoReturn
 
 from pipeline.errors import message, plural
-from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import Example
-from pipeline.sources.file_source import SourceFiles, by_split, split_called
+from pipeline.sources.file_source import SourceFiles, split_called
 from pipeline.sources.files import Stamp, first_bytes, quoted
 from pipeline.sources.image_source import LABELS_NAME, ImageSource
 
@@ -34,6 +32,10 @@ class ImageFolder(ImageSource):
 
     file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)"
 
+    @message
+    def _expected(self) -> str:
+        return "a folder of images, <label>/<image> or train/<label>/<image>"
+
     @classmethod
     def has_file(cls, path: Path) -> bool:
         """Whether a file is an image, by its name or its first bytes."""
@@ -43,80 +45,62 @@ class ImageFolder(ImageSource):
         """True, even if the folder is missing."""
         return True
 
-    def folder(self) -> Path:
-        """The folder."""
-        path = self.path
-        if not path.is_dir():
-            _refuse(
-                self.settings.path,
-                " It is a file. For a table of images, set dataset = table."
-                if path.exists()
-                else " It does not exist.",
-            )
-        return path
-
     def find_files(self) -> SourceFiles:
         """The images below folders of labels."""
         stamps = self.all_stamps()
-        images = {path: stamps[path] for path in filter(_may_be_image, stamps)}
-        examples, split_names = _examples(self.settings.path, images, self.settings.label_pattern)
-        labels = self.ordered_labels(one.label for listed in examples.values() for one in listed)
-        descriptions = {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}
-        return SourceFiles(examples, descriptions, labels, split_names)
+        rows = self._rows({path: stamp for path, stamp in stamps.items() if _may_be_image(path)})
+        labels = self.ordered_labels(example.label for _, example in rows)
+        return SourceFiles(rows, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
 
+    def _rows(self, images: Mapping[str, Stamp]) -> list[tuple[str, Example]]:
+        parts, pattern = {image: image.split("/") for image in images}, self.settings.label_pattern
+        label_folders = 0 if pattern else 1
+        splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
+        is_deep = any(len(one) > 1 + label_folders for one in parts.values())
+        if "train" in splits.values():
+            self._check_splits(splits, is_deep, len(images))
+        has_splits = is_deep and all(splits.values())
+        parts = {image: one for image, one in parts.items() if len(one) > label_folders + has_splits}
+        if not parts:
+            self.refuse(_no_label_folders(len(images)))
+        if has_splits and "train" not in splits.values():
+            self.refuse(" It has no train split.")
+        labels = (
+            self._labels_by(pattern, parts) if pattern else {image: one[has_splits] for image, one in parts.items()}
+        )
+        return [
+            (one[0] if has_splits else "train", Example(image, labels[image], images[image]))
+            for image, one in parts.items()
+        ]
 
-def _refuse(path: str, hint: str) -> NoReturn:
-    refuse("Source", "path", "a folder of images, <label>/<image> or train/<label>/<image>", path, hint)
+    def _labels_by(self, pattern: str, images: Iterable[str]) -> dict[str, str]:
+        """The group ``label`` of a regular expression in the name of each image, by path."""
+        matches = {image: re.search(pattern, image.rpartition("/")[2]) for image in images}
+        if bad := sorted(image for image, match in matches.items() if not (match and match["label"])):
+            self.refuse(
+                f" It finds none in {plural(len(bad), 'name')}, such as {', '.join(map(quoted, bad[:_MAX_NAMES]))}.",
+                "a pattern that finds a label in the name of each image",
+                "label_pattern",
+            )
+        return {image: match["label"] for image, match in matches.items()}
+
+    def _check_splits(self, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
+        """Refuse folders of splits that look like labels."""
+        extra = sorted(name for name, split in splits.items() if not split)
+        if not is_deep and not extra:
+            self.refuse(_no_label_folders(num_images))
+        like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
+        if is_deep and extra and len(like_splits) > 1:
+            self.refuse(
+                f" Found {', '.join(map(ascii, extra))}. Rename folders of splits, and move other folders elsewhere.",
+                "only the folders train, validation and test",
+            )
 
 
 def _may_be_image(path: str) -> bool:
     """Whether the name of a file allows it to be an image."""
     name = path.rpartition("/")[2].lower()
     return name not in _NEVER_IMAGES and os.path.splitext(name)[1] not in _NEVER_ENDINGS
-
-
-def _examples(path: str, images: Mapping[str, Stamp], pattern: str) -> tuple[dict[str, list[Example]], list[str]]:
-    """Split → its examples, and the folders of splits."""
-    parts, label_folders = {image: image.split("/") for image in images}, 0 if pattern else 1
-    splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
-    is_deep = any(len(one) > 1 + label_folders for one in parts.values())
-    if "train" in splits.values():
-        _check_splits(path, splits, is_deep, len(parts))
-    has_splits = is_deep and all(splits.values())
-    parts = {image: one for image, one in parts.items() if len(one) > label_folders + has_splits}
-    labels = _labels_by(pattern, parts) if pattern else {image: one[has_splits] for image, one in parts.items()}
-    examples = by_split(
-        (splits[one[0]] if has_splits else "train", Example(image, labels[image], images[image]))
-        for image, one in parts.items()
-    )
-    if "train" not in examples:
-        _refuse(path, " It has no train split." if examples else _no_label_folders(len(images)))
-    return examples, [*splits] if has_splits else []
-
-
-def _labels_by(pattern: str, images: Iterable[str]) -> dict[str, str]:
-    """The group ``label`` of a regular expression in the name of each image, by path."""
-    matches = {image: re.search(pattern, image.rpartition("/")[2]) for image in images}
-    if bad := sorted(image for image, match in matches.items() if not (match and match["label"])):
-        names = ", ".join(map(quoted, bad[:_MAX_NAMES]))
-        refuse(
-            *("Source", "label_pattern", "a pattern that finds a label in the name of each image", pattern),
-            f" It finds none in {plural(len(bad), 'name')}, such as {names}.",
-        )
-    return {image: match["label"] for image, match in matches.items()}
-
-
-def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
-    """Refuse folders of splits that look like labels."""
-    extra = sorted(name for name, split in splits.items() if not split)
-    if not is_deep and not extra:
-        _refuse(path, _no_label_folders(num_images))
-    like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
-    if is_deep and extra and len(like_splits) > 1:
-        refuse(
-            *("Source", "path", "only the folders train, validation and test", path),
-            f" Found {', '.join(map(ascii, extra))}. Rename folders of splits, and move the other folders elsewhere.",
-        )
 
 
 @message

@@ -16,7 +16,7 @@ from pipeline.records.features import image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, Address, Example, FileIndex, IndexedSplit, Skipped
-from pipeline.sources.file_source import FileSource, SourceFiles, log_split_names
+from pipeline.sources.file_source import FileSource, SourceFiles
 from pipeline.sources.files import digests, quoted, read_below
 from pipeline.sources.source import Location, SourceInfo
 
@@ -48,14 +48,13 @@ class ImageSource(FileSource):
         from pipeline.sources.image_files import examine
 
         folder, files = self.folder(), self.find_files()
-        examples = files.all_examples()
-        pictures, skipped = examine(self.read, folder, examples)
-        log_split_names(files)
-        _judge(self.settings, skipped, len(examples))
+        pictures, skipped = examine(self.read, folder, [example for _, example in files.rows])
+        files.log_split_names()
+        _judge(self.settings, skipped, len(files.rows))
         splits = {split: _indexed(entries, pictures, files) for split, entries in files.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
-            refuse("Source", "path", "valid images in the train split", self.settings.path)
+            self.refuse(expected="valid images in the train split")
         described = digests(folder, [*files.description_files], None)
         descriptions = {name: (stamp, described[name]) for name, stamp in files.description_files.items()}
         index = FileIndex(splits, skipped, descriptions)
@@ -63,17 +62,14 @@ class ImageSource(FileSource):
             index.write(artifact)
         return self._info(index, files.label_names, [*pictures.values()])
 
-    def ordered_labels(self, labels: Iterable[str], setting: str = "path") -> tuple[str, ...]:
+    def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""
-        names, path = sorted(set(labels), key=natural), self.settings.path
+        names = sorted(set(labels), key=natural)
         if listed := self.listed_labels():
             if missing := [label for label in names if label not in listed]:
-                refuse(
-                    *("Source", "path", f"one line per label in {LABELS_NAME}", path),
-                    f" Missing: {', '.join(map(ascii, missing))}.",
-                )
+                self.refuse(f" Missing: {', '.join(map(ascii, missing))}.", f"one line per label in {LABELS_NAME}")
             names = listed
-        return checked_labels(names, path, setting)
+        return checked_labels(names, self.settings.path, "path")
 
     def listed_labels(self) -> list[str]:
         """The lines of labels.txt. Empty without that file."""
@@ -81,10 +77,7 @@ class ImageSource(FileSource):
         try:
             lines = listing.read_text(encoding="utf-8-sig").splitlines() if listing.is_file() else []
         except (OSError, ValueError) as error:
-            refuse(
-                *("Source", "path", f"{LABELS_NAME} in UTF-8", self.settings.path),
-                f" {LABELS_NAME} is not in UTF-8 ({error}).",
-            )
+            self.refuse(f" {LABELS_NAME} is not in UTF-8 ({error}).")
         return [*dict.fromkeys(line.strip() for line in lines if line.strip())]
 
     def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:

@@ -7,13 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
 
 from pipeline.errors import message
-from pipeline.settings.data import SourceSettings
-from pipeline.settings.setting_error import closest, refuse
+from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
-from pipeline.sources.file_source import SourceFiles, by_split, split_called
+from pipeline.sources.file_source import SourceFiles, split_called
 from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
@@ -44,18 +42,13 @@ class Table(ImageSource):
 
     file_names = r".*\.(csv|tsv|parquet)"
 
-    def folder(self) -> Path:
-        """The folder of the table."""
-        path = self.path
-        if not path.is_file():
-            _refuse(
-                self.settings,
-                "a table of images: a CSV, TSV or Parquet file",
-                " It is a folder. For a folder of images, set dataset = folder."
-                if path.exists()
-                else " It does not exist.",
-            )
-        return path.parent
+    @message
+    def _expected(self) -> str:
+        return "a table of images: a CSV, TSV or Parquet file"
+
+    def is_folder(self) -> bool:
+        """False, even if the path is a folder."""
+        return False
 
     def find_files(self) -> SourceFiles:
         """The images that the table lists."""
@@ -66,23 +59,22 @@ class Table(ImageSource):
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
         self._check_labels(labels)
         if "train" not in map(split_called, split_names):
-            _refuse(self.settings, "a table with rows of the train split")
+            self.refuse(expected="a table with rows of the train split")
         stamps = stamps_of(folder, paths)
         if not stamps:
-            _refuse(
-                self.settings,
-                "paths of existing images",
+            self.refuse(
                 f" None of the {len(paths):,} images exists, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}. "
                 "Paths are relative to the table. Complete them with [Source] path_prefix and path_suffix. Download "
                 "images that have an address.",
+                "paths of existing images",
                 "path_column",
             )
-        examples = by_split(
-            (split_called(split), Example(path, label, stamps.get(path, ())))
-            for path, label, split in zip(paths, labels, split_names, strict=True)
-        )
+        rows = [
+            (split, Example(path, label, stamps.get(path, ())))
+            for path, label, split in sorted(zip(paths, labels, split_names, strict=True))
+        ]
         label_names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
-        return SourceFiles(examples, stamps_of(folder, [self.path.name]), label_names, split_names)
+        return SourceFiles(rows, stamps_of(folder, [self.path.name]), label_names)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. An unchanged table has the same examples."""
@@ -92,7 +84,7 @@ class Table(ImageSource):
         """The columns of the settings as text, because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
         if not self.has_name(self.path.name):
-            _refuse(self.settings, "a table that ends in .csv, .tsv or .parquet")
+            self.refuse(expected="a table that ends in .csv, .tsv or .parquet")
         import pyarrow
         import pyarrow.parquet
 
@@ -103,20 +95,19 @@ class Table(ImageSource):
             wanted = self._wanted(schema.names)
             for name in wanted:
                 if pyarrow.types.is_nested(kind := schema.field(name).type):
-                    _refuse(
-                        self.settings,
-                        "columns of texts or numbers",
+                    self.refuse(
                         f" The column {name} has values of the type {kind}. Write one text or number into each cell. "
                         "For images inside the file, set dataset = parquet.",
+                        "columns of texts or numbers",
                     )
             table = pyarrow.parquet.read_table(self.path, columns=wanted)
             return [table[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
-            _refuse(self.settings, "a readable table", f" {str(error).rstrip('.')}.")
+            self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
     def _columns_of_text(self, delimiter: str) -> list[list[str]]:
         if encoding := detect_encoding(self.path.read_bytes()):
-            _refuse(self.settings, "a table in UTF-8", f" {is_in(encoding)}")
+            self.refuse(f" {is_in(encoding)}", "a table in UTF-8")
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
             names = next(rows, [])
@@ -130,27 +121,25 @@ class Table(ImageSource):
                 for column, index in zip(columns, indices, strict=True):
                     column.append(row[index])
         if bad:
-            _refuse(self.settings, f"a table with {len(names)} cells in each row", _rows(bad))
+            self.refuse(_rows(bad), f"a table with {len(names)} cells in each row")
         return columns
 
     def _check_header(self, names: Sequence[str], delimiter: str) -> None:
         """Refuse another delimiter, and a missing header."""
         if not names:
-            _refuse(self.settings, "a table with rows", " It is empty.")
+            self.refuse(" It is empty.", "a table with rows")
         for mark, symbol in _OTHER_DELIMITERS.items():
             if mark != delimiter and mark in names[0] and len(names) == 1:
-                _refuse(
-                    self.settings,
-                    "commas or tabs between the cells",
+                self.refuse(
                     f" The header {names[0]!r:.80} has {symbol}. Save the table with commas (.csv) or tabs (.tsv).",
+                    "commas or tabs between the cells",
                 )
         column_names = (self.settings.path_column, self.settings.label_column)
         if any(map(_VALUE.fullmatch, names)) and not {*column_names} & {*names}:
-            _refuse(
-                self.settings,
-                "a table with a header",
+            self.refuse(
                 f" The first line {delimiter.join(names)!r:.80} looks like a row. Insert a header before it, such as "
                 f"{','.join(column_names)}.",
+                "a table with a header",
             )
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
@@ -162,10 +151,9 @@ class Table(ImageSource):
                 wanted[setting] = known[0]
                 _logger.info("Using the column %s of %s as %s.", known[0], self.settings.path, setting)
             elif names.count(name) != 1:
-                _refuse(
-                    self.settings,
-                    f"one column of {self.settings.path}",
+                self.refuse(
                     f" The table has {', '.join(names)}.{closest(name, names)}",
+                    f"one column of {self.settings.path}",
                     setting,
                 )
         return [*wanted.values()]
@@ -191,52 +179,44 @@ class Table(ImageSource):
         """Check that each row has one image below the table's folder."""
         numbered = [*enumerate(rows, start=1)]
         if bad := [row for row in numbered if not (row[1][0] and row[1][1] and split_called(row[1][2]))]:
-            _refuse(self.settings, "a path, a label and a split (train, validation or test) in each row", _rows(bad))
+            self.refuse(_rows(bad), "a path, a label and a split (train, validation or test) in each row")
         if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in _MISSING]:
-            _refuse(
-                self.settings,
-                "a label in each row",
+            self.refuse(
                 f"{_rows(bad)} Label or remove these rows. If this is the name of a label, rename the label.",
+                "a label in each row",
                 "label_column",
             )
         if bad := [row for row in numbered if row[1][0][0] == "/" or "\0" in row[1][0] or ".." in row[1][0].split("/")]:
-            _refuse(self.settings, "paths below the table's folder", _rows(bad))
+            self.refuse(_rows(bad), "paths below the table's folder")
         times = Counter(path for path, _, _ in rows)
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
-            _refuse(self.settings, "one row per image", _rows(bad))
+            self.refuse(_rows(bad), "one row per image")
 
     def _check_labels(self, labels: Sequence[str]) -> None:
         """Check that the column contains labels, not numbers to predict, unique names or several labels in a cell."""
         different = set(labels)
         fractions = sorted(label for label in different if not re.fullmatch(r"[+-]?\d+", label))
         if fractions and all(map(_NUMBER.fullmatch, different)):
-            _refuse(
-                self.settings,
-                "a column of labels",
+            self.refuse(
                 f" Decimals such as {fractions[0]!r} look like regression targets, which are not supported. Name a "
                 "column of labels, or write integers.",
+                "a column of labels",
                 "label_column",
             )
         if several := _several(different):
-            _refuse(
-                self.settings,
-                "a column of labels",
+            self.refuse(
                 f" Cells such as {several!r} look like several labels per image, which are not supported. Name a "
                 "column with one label per row.",
+                "a column of labels",
                 "label_column",
             )
         if len(labels) >= _MIN_ROWS and len(different) > _MAX_DISTINCT_SHARE * len(labels):
-            _refuse(
-                self.settings,
-                "a column of labels",
+            self.refuse(
                 f" The column has {len(different):,} different values in {len(labels):,} rows, like names or "
                 "measurements. Name a column of labels.",
+                "a column of labels",
                 "label_column",
             )
-
-
-def _refuse(settings: SourceSettings, expected: str, hint: str = "", setting: str = "path") -> NoReturn:
-    refuse("Source", setting, expected, getattr(settings, setting), hint)
 
 
 def _several(labels: Set[str]) -> str:

@@ -13,15 +13,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from pipeline.errors import DamagedArtifactError
+from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
-from pipeline.settings.data import SourceSettings
-from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import Example, FileIndex, IndexedSplit
-from pipeline.sources.file_source import FileSource, SourceFiles, by_split, log_split_names, split_called
+from pipeline.sources.file_source import FileSource, SourceFiles, split_called
 from pipeline.sources.files import (
     cannot_be_read,
     detect_encoding,
@@ -31,7 +29,6 @@ from pipeline.sources.files import (
     leads_out,
     quoted,
     read_file,
-    stamps_of,
 )
 from pipeline.sources.source import Location, SourceInfo
 
@@ -51,6 +48,10 @@ class Text(FileSource):
 
     reader = "pipeline.sources.text:read_tokens"
 
+    @message
+    def _expected(self) -> str:
+        return "a text file in UTF-8 or a folder of text files"
+
     @classmethod
     def has_file(cls, path: Path) -> bool:
         """Whether the first bytes of a file are a text in UTF-8."""
@@ -61,30 +62,23 @@ class Text(FileSource):
             return bool(begin) and b"\0" not in begin
         return False
 
-    def folder(self) -> Path:
-        """The folder, or that of the file."""
-        path = self.path
-        if not path.exists():
-            _refuse(self.settings, " It does not exist.")
-        return path if path.is_dir() else path.parent
-
     def find(self, artifact: Path | None) -> SourceInfo:
         """Read the text, and write its tokens and the index."""
         folder, files = self.folder(), self.find_files()
-        log_split_names(files)
+        files.log_split_names()
         splits, texts = {}, {}
         for split, entries in files.examples.items():
             contents = {one.path: self._content(folder, one.path) for one in entries}
             texts[split] = "".join(self._decoded(path, content) for path, content in contents.items())
             if not texts[split]:
-                _refuse(self.settings, f" The {split} split is empty.")
+                self.refuse(f" The {split} split is empty.")
             splits[split] = IndexedSplit(
                 paths=[*contents],
                 stamps=[one.stamp for one in entries],
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
             )
         if len(names := set().union(*texts.values())) < 2:
-            _refuse(self.settings, f" It has only {min(names)!a}.", "a text of at least two different characters")
+            self.refuse(f" It has only {min(names)!a}.", "a text of at least two different characters")
         facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
         index = FileIndex(splits, [], {})
         if artifact:
@@ -93,54 +87,48 @@ class Text(FileSource):
 
     def find_files(self) -> SourceFiles:
         """The files of each split. A file, or a folder without folders of splits, is the train split."""
-        stamps_by_path = self.all_stamps() if self.is_folder() else stamps_of(self.folder(), [self.path.name])
+        stamps_by_path = self.all_stamps()
         if not stamps_by_path:
-            _refuse(self.settings, " It contains no files.")
+            self.refuse(" It contains no files.")
         tops = {path.partition("/")[0] for path in stamps_by_path if "/" in path}
         has_splits = bool(tops) and all(map(split_called, tops))
         if has_splits and (labels := _labels_of(stamps_by_path)):
-            _refuse(
-                self.settings,
+            self.refuse(
                 f" The folders {', '.join(map(quoted, labels[:5]))} look like labels, which a text does not have. "
-                "Pass one of these folders to join its texts.",
+                "Pass one of these folders to join its texts."
             )
         # Beside folders of splits a file is a note.
-        examples = by_split(
-            (split_called(path.partition("/")[0]) if has_splits else "train", Example(path, stamp=stamp))
-            for path, stamp in stamps_by_path.items()
-            if "/" in path or not has_splits
+        files = SourceFiles(
+            [
+                (path.partition("/")[0] if has_splits else "train", Example(path, stamp=stamp))
+                for path, stamp in stamps_by_path.items()
+                if "/" in path or not has_splits
+            ]
         )
-        if "train" not in examples:
-            _refuse(self.settings, "", "a folder train beside the folders of other splits")
-        return SourceFiles(examples, split_names=tops if has_splits else ())
+        if "train" not in files.examples:
+            self.refuse(expected="a folder train beside the folders of other splits")
+        return files
 
     def _content(self, folder: Path, path: str) -> bytes:
         real, root = os.path.realpath(folder / path), os.path.realpath(folder)
         # A file that is named may be a link to anywhere.
         if self.is_folder() and not is_inside(real, root):
-            _refuse(self.settings, leads_out(path, real))
+            self.refuse(leads_out(path, real))
         try:
             return read_file(folder / path)
         except OSError as error:
-            _refuse(self.settings, cannot_be_read(str(folder / path), error.strerror))
+            self.refuse(cannot_be_read(str(folder / path), error.strerror))
 
     def _decoded(self, path: str, content: bytes) -> str:
         """The text of a file without a byte order mark and with line feeds as line ends."""
         if encoding := detect_encoding(content):
-            _refuse(self.settings, f" {quoted(path)}: {is_in(encoding)}")
+            self.refuse(f" {quoted(path)}: {is_in(encoding)}")
         if zeros := content.count(0):
-            _refuse(
-                self.settings,
-                f" {quoted(path)} has {zeros:,} zero bytes, so it is damaged or not a text.",
-            )
+            self.refuse(f" {quoted(path)} has {zeros:,} zero bytes, so it is damaged or not a text.")
         text = content.decode("utf-8-sig")
         if carriage_returns := text.count("\r"):
             _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), f"{carriage_returns:,}")
         return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn:
-    refuse("Source", "path", expected or "a text file in UTF-8 or a folder of text files", settings.path, hint)
 
 
 def _labels_of(paths: Iterable[str]) -> list[str]:

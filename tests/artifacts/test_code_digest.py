@@ -146,6 +146,7 @@ def digests(text: str) -> dict[str, str]:
         ('raise ValueError(f"expected {x}")', 'raise ValueError("got " "another")'),
         ('raise Ours(path, message(x, f"expected {x}")) from None', 'raise Ours(path, message(x, "said")) from None'),
         ('refuse("Train", "seed", f"at most {x}", x)', 'refuse("Train", "seed", "no more", x)'),
+        ('self.refuse(f" It has {x}.")', 'self.refuse(" It has others.")'),
         ('return f"a" f"b{x}"', 'return "ab" f"{x}"'),
         ('return f"{x:}"', 'return f"{x}"'),
         ('@message\ndef said(y) -> str:\n    return f"one {y}"\nreturn x', "return x"),

@@ -11,11 +11,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from pipeline.errors import DamagedArtifactError, PipelineError
-from pipeline.records.keys import SPLITS
-from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import Address, Example, FileIndex
 from pipeline.sources.file_source import SourceFiles, split_called
 from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, stamps_of
@@ -37,9 +35,6 @@ class Row(NamedTuple):
 class ContainerSource(ImageSource):
     """Images inside files. Subclasses list and read them."""
 
-    #: Description of the files in messages.
-    files_called: ClassVar[str]
-
     @abstractmethod
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
         """List the images of a file.
@@ -52,12 +47,6 @@ class ContainerSource(ImageSource):
             The names of numbered labels, if the file has them, and the images. An exception means a damaged file.
         """
 
-    def folder(self) -> Path:
-        """The folder, or that of the file."""
-        if not self.path.exists():
-            self._refuse(" It does not exist.")
-        return self.path if self.is_folder() else self.path.parent
-
     def check(self) -> None:
         """Find the files, by their names alone."""
         self._splits()
@@ -69,12 +58,12 @@ class ContainerSource(ImageSource):
         rows = [(file, number, row) for file, _, rows in listings for number, row in enumerate(rows)]
         names = [*dict.fromkeys(tuple(names) for _, names, _ in listings if names)] or [self.listed_labels()]
         if len(names) > 1:
-            self._refuse(" The files have different lists of labels. Pass one of them.")
+            self.refuse(" The files have different lists of labels. Pass one of them.")
         labels = [self._label(*row, names[0]) for row in rows]
         row_splits = [splits[file] if row.split is None else split_called(row.split) for file, _, row in rows]
         if "" in row_splits:
             file, number, row = rows[row_splits.index("")]
-            self._refuse(
+            self.refuse(
                 f" Image {number} of {quoted(file)} has the split {row.split!r}. Call it train, validation or test."
             )
         has_splits = len({*row_splits}) > 1
@@ -84,38 +73,39 @@ class ContainerSource(ImageSource):
         ]
         if "" in paths or len({*paths}) < len(paths):
             paths = [f"{file}/{number}" if self.is_folder() else str(number) for file, number, _ in rows]
-        examples: dict[str, list[Example]] = {split: [] for split in SPLITS if split in row_splits}
-        for (*_, row), path, label, split in zip(rows, paths, labels, row_splits, strict=True):
-            examples[split].append(Example(path, label, (), row.address))
-        if "train" not in examples:
-            self._refuse(" It has no train split." if rows else " It contains no images.")
+        if "train" not in row_splits:
+            self.refuse(" It has no train split." if rows else " It contains no images.")
         is_numbered = all(isinstance(row.label, int) for *_, row in rows)
         label_names = (
             checked_labels(names[0], self.settings.path, "path")
             if names[0] and is_numbered
             else self.ordered_labels(labels)
         )
-        return SourceFiles(examples, stamps, label_names)
+        examples = [
+            Example(path, label, (), row.address) for (*_, row), path, label in zip(rows, paths, labels, strict=True)
+        ]
+        return SourceFiles([*zip(row_splits, examples, strict=True)], stamps, label_names)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. Unchanged files have the same examples."""
         return self._stamps()
 
     def _stamps(self) -> Mapping[str, Stamp]:
-        if not self.is_folder():
-            return stamps_of(self.folder(), [self.path.name, LABELS_NAME])
-        return {path: stamp for path, stamp in self.all_stamps().items() if path == LABELS_NAME or self.has_name(path)}
+        stamps = self.all_stamps()
+        if self.is_folder():
+            stamps = {path: stamp for path, stamp in stamps.items() if self.has_name(path)}
+        return stamps | stamps_of(self.folder(), [LABELS_NAME])
 
     def _splits(self) -> dict[str, str]:
         """Path of each file below the folder → the split that its name contains."""
-        files = sorted(self._stamps().keys() - {LABELS_NAME})
+        files = [file for file in self._stamps() if file != LABELS_NAME]
         root = os.path.realpath(self.folder())
         for file in files if self.is_folder() else ():
             if not is_inside(real := os.path.realpath(os.path.join(root, file)), root):
-                self._refuse(leads_out(file, real))
+                self.refuse(leads_out(file, real))
         splits = {file: _split_in(file) if self.is_folder() else "train" for file in files}
         if "train" not in splits.values():
-            self._refuse(" It has no file of the train split." if files else " It contains no such file.")
+            self.refuse(" It has no file of the train split." if files else " It contains no such file.")
         return splits
 
     def _listing(self, file: str) -> tuple[Sequence[str], list[Row]]:
@@ -136,11 +126,8 @@ class ContainerSource(ImageSource):
         if isinstance(label, int) and 0 <= label < (len(names) or label + 1):
             return names[label] if names else str(label)
         if not isinstance(label, str) or not label:
-            self._refuse(f" Image {number} of {quoted(file)} has the label {label!r}. Label or remove the image.")
+            self.refuse(f" Image {number} of {quoted(file)} has the label {label!r}. Label or remove the image.")
         return label
-
-    def _refuse(self, hint: str) -> None:
-        refuse("Source", "path", f"{self.files_called}, or a folder of them", self.settings.path, hint)
 
 
 def _split_in(path: str) -> str:

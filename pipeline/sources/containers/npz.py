@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from pipeline import machine
+from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource, Row, reading_damaged
 from pipeline.sources.file_index import Address
 from pipeline.sources.file_source import split_called
@@ -62,8 +63,11 @@ class Npz(ContainerSource):
     """NumPy files of uint8 images and labels."""
 
     file_names = r".*\.npz"
-    files_called = "a NumPy file of images and labels"
     read = staticmethod(read_image)
+
+    @message
+    def _expected(self) -> str:
+        return "a NumPy file of images and labels, or a folder of them"
 
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
         """The images of all splits. See ``ContainerSource``."""
@@ -82,14 +86,14 @@ class Npz(ContainerSource):
             if splits[images] == splits[labels] and _IMAGES & {*words[images]} and _LABELS & {*words[labels]}
         ]
         if not pairs:
-            self._refuse(f" It has the arrays {', '.join(words)}. Call them x_train and y_train, or images and labels.")
+            self.refuse(f" It has the arrays {', '.join(words)}. Call them x_train and y_train, or images and labels.")
         for images, labels in pairs:
             pixels, values = _array(path, images), _array(path, labels)
             if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (1,), (3,)):
-                self._refuse(
+                self.refuse(
                     f" {images} is {pixels.dtype} {pixels.shape}. Store uint8 (images, height, width, channels)."
                 )
             if values.size != len(pixels):
-                self._refuse(f" {labels} has {values.size:,} values for {len(pixels):,} images. Store one label each.")
+                self.refuse(f" {labels} has {values.size:,} values for {len(pixels):,} images. Store one label each.")
             for row, label in enumerate(values.reshape(-1).tolist()):
                 yield Row(label, (file, images, row), "", splits[images])

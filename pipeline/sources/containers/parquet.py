@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pipeline.settings.setting_error import refuse
+from pipeline.errors import message
 from pipeline.sources.containers import MAX_BYTES, ContainerSource, Row, reading_damaged
 from pipeline.sources.file_index import Address
 from pipeline.sources.files import UndecodableError
@@ -44,8 +44,9 @@ def _images(path: str, stamp: tuple[int, int, int], column: str, group: int) -> 
     with ParquetFile(path) as file:
         size = file.metadata.row_group(group).total_byte_size
         if size > MAX_BYTES:
-            hint = "write the file with a row_group_size of 100"
-            raise UndecodableError("a row group is too large", f"{size:,} bytes, {hint}")
+            raise UndecodableError(
+                "a row group is too large", f"{size:,} bytes, write the file with a row_group_size of 100"
+            )
         return file.read_row_group(group, columns=[column])[column]
 
 
@@ -53,8 +54,11 @@ class Parquet(ContainerSource):
     """Parquet files with a column of images."""
 
     file_names = r".*\.parquet"
-    files_called = "a Parquet file with a column of images"
     read = staticmethod(read_row)
+
+    @message
+    def _expected(self) -> str:
+        return "a Parquet file with a column of images, or a folder of them"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
@@ -86,8 +90,8 @@ class Parquet(ContainerSource):
         """The column that a setting names, or the only candidate if it has its default."""
         name = getattr(self.settings, setting)
         if name not in candidates and (len(candidates) != 1 or name not in ("", "label")):
-            hint = f" The file has the columns {', '.join(schema.names)}."
-            refuse("Source", setting, f"a column of {self.settings.path}", name, hint)
+            names = ", ".join(schema.names)
+            self.refuse(f" The file has the columns {names}.", f"a column of {self.settings.path}", setting)
         return name if name in candidates else candidates[0]
 
     def _rows(self, path: Path, file: str, image: str, label: str, split: str) -> Iterator[Row]:

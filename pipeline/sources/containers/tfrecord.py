@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.settings.setting_error import refuse
+from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource, Row, read_range
 
 if TYPE_CHECKING:
@@ -24,8 +24,11 @@ class TFRecord(ContainerSource):
     """Uncompressed TFRecord files of ``tf.train.Example``."""
 
     file_names = r".*\.tfrecords?(-\d+-of-\d+)?|.*-\d+-of-\d+"
-    files_called = "an uncompressed TFRecord file of images and labels"
     read = staticmethod(read_range)
+
+    @message
+    def _expected(self) -> str:
+        return "an uncompressed TFRecord file of images and labels, or a folder of them"
 
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
         """The examples. See ``ContainerSource``."""
@@ -46,11 +49,12 @@ class TFRecord(ContainerSource):
         candidates = [name, *presets[1:]] if name == presets[0] else [name]
         if present := [candidate for candidate in candidates if candidate in features]:
             return present[0]
-        hint = f" The file has the features {', '.join(sorted(features))}."
-        return refuse("Source", setting, f"a feature of {self.settings.path}", name, hint)
+        return self.refuse(
+            f" The file has the features {', '.join(sorted(features))}.", f"a feature of {self.settings.path}", setting
+        )
 
 
-def _records(path: Path) -> "Iterator[tuple[int, bytes, Mapping[str, tf.train.Feature]]]":
+def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:
     """Yield start, content and features of each record."""
     import tensorflow as tf
 

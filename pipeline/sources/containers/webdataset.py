@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource, Row, read_range
 from pipeline.sources.image_folder import ImageFolder
 
@@ -20,8 +21,11 @@ class WebDataset(ContainerSource):
     """Uncompressed tar files of images and labels."""
 
     file_names = r".*\.tar"
-    files_called = "an uncompressed tar file of images and labels"
     read = staticmethod(read_range)
+
+    @message
+    def _expected(self) -> str:
+        return "an uncompressed tar file of images and labels, or a folder of them"
 
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
         """The examples with an image. See ``ContainerSource``."""
