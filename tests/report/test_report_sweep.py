@@ -339,7 +339,7 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     assert set(rows) == {32, 64}
     for size, row in rows.items():
         mine = [runs[name] for name in report["current"] if runs[name][0]["global_batch_size"] == size]
-        assert row["runs"] == [record["fingerprint"] for record in sorted(mine, key=lambda record: record["seed"])]
+        assert row["runs"] == [record["fingerprint"] for record, _ in sorted(mine, key=lambda pair: pair[0]["seed"])]
         for name in ("train_seconds", "examples_per_second", "test_accuracy"):
             figures = [record[name] for record, _ in mine]
             assert row[name]["mean"] == pytest.approx(statistics.mean(figures))
