@@ -53,38 +53,35 @@ class ContainerSource(ImageSource):
 
     def find_files(self) -> SourceFiles:
         """The images of all files."""
-        splits, stamps = self._splits(), self._stamps()
-        listings = [(file, *self._listing(file)) for file in splits]
-        rows = [(file, number, row) for file, _, rows in listings for number, row in enumerate(rows)]
-        names = [*dict.fromkeys(tuple(names) for _, names, _ in listings if names)] or [self.listed_labels()]
-        if len(names) > 1:
+        splits = self._splits()
+        listings = {file: self._listing(file) for file in splits}
+        numbered = [*dict.fromkeys(tuple(names) for names, _ in listings.values() if names)]
+        if len(numbered) > 1:
             self.refuse(" The files have different lists of labels. Pass one of them.")
-        labels = [self._label(*row, names[0]) for row in rows]
-        row_splits = [splits[file] if row.split is None else split_called(row.split) for file, _, row in rows]
-        if "" in row_splits:
-            file, number, row = rows[row_splits.index("")]
-            self.refuse(
-                f" Image {number} of {quoted(file)} has the split {row.split!r}. Call it train, validation or test."
-            )
-        has_splits = len({*row_splits}) > 1
-        paths = [
-            _path(row.path, label, split if has_splits else "")
-            for (*_, row), label, split in zip(rows, labels, row_splits, strict=True)
+        names = numbered[0] if numbered else self.listed_labels()
+        rows = [
+            (file, number, self._checked(row, f"Image {number} of {quoted(file)}", splits[file], names))
+            for file, (_, listed) in listings.items()
+            for number, row in enumerate(listed)
         ]
+        if not rows:
+            self.refuse(" It contains no images.")
+        has_splits = len({split_called(row.split) for *_, row in rows}) > 1
+        paths = [_path(row, has_splits=has_splits) for *_, row in rows]
         if "" in paths or len({*paths}) < len(paths):
             paths = [f"{file}/{number}" if self.is_folder() else str(number) for file, number, _ in rows]
-        if "train" not in row_splits:
-            self.refuse(" It has no train split." if rows else " It contains no images.")
-        is_numbered = all(isinstance(row.label, int) for *_, row in rows)
-        label_names = (
-            checked_labels(names[0], self.settings.path, "path")
-            if names[0] and is_numbered
-            else self.ordered_labels(labels)
+        labels = [row.label for *_, row in rows]
+        files = SourceFiles(
+            [
+                (row.split, Example(path, row.label, (), row.address))
+                for path, (*_, row) in zip(paths, rows, strict=True)
+            ],
+            self._stamps(),
+            checked_labels(names, self.settings.path, "path") if names else self.ordered_labels(labels),
         )
-        examples = [
-            Example(path, label, (), row.address) for (*_, row), path, label in zip(rows, paths, labels, strict=True)
-        ]
-        return SourceFiles([*zip(row_splits, examples, strict=True)], stamps, label_names)
+        if "train" not in files.examples:
+            self.refuse(" It has no train split.")
+        return files
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. Unchanged files have the same examples."""
@@ -121,13 +118,16 @@ class ContainerSource(ImageSource):
                 f"{quoted(str(path))} cannot be read ({type(error).__name__}: {error}). Replace or remove the file."
             ) from error
 
-    def _label(self, file: str, number: int, row: Row, names: Sequence[str]) -> str:
-        label = row.label
+    def _checked(self, row: Row, image: str, split: str, names: Sequence[str]) -> Row:
+        """The row with the name of its label and of its split, which is that of its file if it has none."""
+        label, split = row.label, split if row.split is None else row.split
         if isinstance(label, int) and 0 <= label < (len(names) or label + 1):
-            return names[label] if names else str(label)
-        if not isinstance(label, str) or not label:
-            self.refuse(f" Image {number} of {quoted(file)} has the label {label!r}. Label or remove the image.")
-        return label
+            label = names[label] if names else str(label)
+        elif not isinstance(label, str) or not label or (names and label not in names):
+            self.refuse(f" {image} has the label {label!r}. Label or remove the image.")
+        if not split_called(split):
+            self.refuse(f" {image} has the split {split!r}. Call it train, validation or test.")
+        return row._replace(label=label, split=split)
 
 
 def _split_in(path: str) -> str:
@@ -136,12 +136,13 @@ def _split_in(path: str) -> str:
     return next(filter(None, map(split_called, words)), "train")
 
 
-def _path(stored: str, label: str, split: str) -> str:
+def _path(row: Row, *, has_splits: bool) -> str:
     """The path of an image in a folder of images. "" if it has no stored path."""
-    parts = [part for part in re.split(r"[/\\]", stored) if part not in ("", ".", "..")]
+    parts = [part for part in re.split(r"[/\\]", row.path) if part not in ("", ".", "..")]
     if len(parts) == 1:
-        parts.insert(0, label)
-    if parts and split and split_called(parts[0]) != split:
+        parts.insert(0, row.label)
+    split = split_called(row.split)
+    if parts and has_splits and split_called(parts[0]) != split:
         parts.insert(0, split)
     return "/".join(parts)
 
