@@ -127,8 +127,8 @@ report: setup ## print the path of the newest report, open it (ARGS="--open") or
 report-diff: setup ## show the differences between two runs (A=<run> B=<run>)
 	@$(BIN)/python -m tasks diff "$(A)" "$(B)" $(ARGS)
 
-predict: setup ## run a trained model on images or texts (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
-	@$(BIN)/python -m tasks predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
+predict: setup ## run a trained model on images or texts (IMAGES=<folder> or TEXTS=<folder> MODEL=<run> OUTPUT=predictions)
+	@$(BIN)/python -m tasks predict "$(or $(IMAGES),$(TEXTS))" $(if $(MODEL),--model "$(MODEL)") --output "$(or $(OUTPUT),predictions)" $(ARGS)
 
 verify-determinism: setup ## retrain the run and compare the weights bit by bit
 	@$(BIN)/python -m tasks verify-determinism $(ARGS)

@@ -290,7 +290,7 @@ def test_every_command_flag_and_setting_exists(page, tmp_path):
         ("tensorcraft statsu", "got 'statsu'"),
         ("tensorcraft train-local --processes 2 --Train-epocs 1", "--Train-epocs"),
         ("luigi --module tasks Report --Train-device abacus", "abacus"),
-        ("tensorcraft predict", "required: model"),
+        ("tensorcraft predict", "required: files"),
         ("docker ps", "not run: REASON"),
         ("make pipeline EXPERIMENT=unheard_of ARGS=--Train-epochs=1", "unheard_of"),
         ("tensorcraft status --experiment unheard_of", "unheard_of"),

@@ -73,9 +73,9 @@ def test_predict_gives_the_sum_of_each_image(toy, tmp_path):
     (tmp_path / "images").mkdir()
     for name in ("a.png", "b.png"):
         Image.fromarray(np.zeros((8, 16), np.uint8)).save(tmp_path / "images" / name)
-    toy.toy("predict", run_folder(toy).name, str(tmp_path / "images"), "--output", str(tmp_path / "out"), *SUMS, *FAST)
+    toy.toy("predict", str(tmp_path / "images"), "--output", str(tmp_path / "out"), *SUMS, *FAST)
     rows = [*csv.DictReader((tmp_path / "out" / "predictions.csv").open())]
-    assert [row["path"] for row in rows] == ["a.png", "b.png"]
+    assert [row["path"] for row in rows] == [str(tmp_path / "images" / name) for name in ("a.png", "b.png")]
     assert rows[0]["sum"] == rows[1]["sum"]
 
 

@@ -158,8 +158,7 @@ def test_a_project_of_ones_own_runs_from_the_wheel_alone(installed):
     luigi = installed("luigi", "--module", "tasks", "Report", *SMALL)
     assert luigi.returncode == 0, luigi.stderr
     assert installed.ok("make", "status", f"ARGS={' '.join(SMALL)}").count("fresh") == len(states)
-    (run,) = (project / "data" / "runs").glob("[!.]*")
-    installed.ok("tensorcraft", "predict", run.name, "flowers")
+    installed.ok("tensorcraft", "predict", "flowers")
     assert len((project / "predictions" / "predictions.csv").read_text().splitlines()) == 41
     installed.ok("tensorcraft", "nightly", "--date", "2026-11-01", *SMALL)
     assert list((project / "data" / "report" / "history").rglob("2026-11-01"))

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pipeline.records.features import ImageForm
 from pipeline.settings.data import FULL_RANGE
 
+#: Maximum number of files to show of those with and without a prediction.
+MAX_SHOWN = 20
+
 
 @dataclass(frozen=True)
 class Job:
@@ -22,7 +25,6 @@ class Job:
     views: str = "none"
     model: str = ""
     value_range: tuple[int, int] = FULL_RANGE
-    #: Folder of the files, JSON list of their paths, and folder for blocks of results. ``predict`` sets them.
+    #: Folder of relative paths, and folder for blocks of paths and results. ``predict`` sets them.
     files: str = ""
-    paths: str = ""
     parts: str = ""

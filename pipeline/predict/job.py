@@ -12,16 +12,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from pyarrow import compute
 
 from pipeline.errors import BusyError, SettingsError
-from pipeline.predict import Job
+from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems.results import results_of
-from pipeline.problems.units import units_of
 from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards.engine import running
@@ -32,11 +33,12 @@ PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
 _BLOCK_FILES = 512
 
 
-def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> dict[str, int]:
-    """Predict a file, or all files below a folder that are not hidden, and replace the predictions in ``folder``.
+def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSettings) -> dict[str, Any]:
+    """Predict files, and all files below folders that are not hidden, and replace the predictions in ``folder``.
 
     Returns:
-        The number of ``files``, and the number of unusable ones as ``errors``.
+        The number of ``files``, and the number of unusable ones as ``errors``. ``rows`` has the first rows with a
+        prediction, up to the column ``error``, and ``unusable`` the first rows without.
 
     Raises:
         SettingsError: There is no file, a folder is unreadable, the problem cannot predict files, or Beam rejects the
@@ -45,16 +47,16 @@ def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> di
     """
     if not results_of(job.problem).prediction_rows:
         raise SettingsError(
-            f"MODEL: expected a run of a problem that predicts files, got a run of {job.problem!r}. Install the "
+            f"--model: expected a run of a problem that predicts files, got a run of {job.problem!r}. Install the "
             "package of this problem, or set prediction_rows in its Results."
         )
-    files, paths = _list_files(path, units_of(job.problem).files)
+    paths = _list_files(inputs)
     folder.mkdir(parents=True, exist_ok=True)
     with _parts_folder(folder) as parts:
-        listing = parts / "paths.json"
-        listing.write_text(json.dumps(paths), encoding="utf-8")
-        job = replace(job, files=str(files), paths=str(listing), parts=str(parts))
+        job = replace(job, files=os.getcwd(), parts=str(parts))
         blocks = list(range(0, len(paths), _BLOCK_FILES))
+        for start in blocks:
+            _part(job, start, "json").write_text(json.dumps(paths[start : start + _BLOCK_FILES]), encoding="utf-8")
         with running(settings) as pipeline:
             (
                 pipeline
@@ -62,20 +64,22 @@ def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> di
                 | "Spread blocks" >> beam.Reshuffle()  # index of the first file
                 | "Predict blocks" >> beam.Map(predict_block, job)  # index of the first file
             )
-        return _join([_part_path(job, start) for start in blocks], folder)
+        return _join([_part(job, start, "parquet") for start in blocks], folder)
 
 
-def _list_files(path: Path, units: str) -> tuple[Path, list[str]]:
-    """Return a folder and the paths of the files below it, or of a single file."""
-    if path.is_file():
-        return path.parent, [path.name]
-    try:
-        paths = sorted(stamps(path))
-    except FolderError as error:
-        raise SettingsError(f"{units.upper()}: expected {error.expected}, got {str(path)!r}.{error.hint}") from error
+def _list_files(inputs: Sequence[str]) -> list[str]:
+    """Return the files, and those below the folders, each once."""
+    paths: list[str] = []
+    for path in inputs:
+        try:
+            paths += (
+                [os.path.join(path, name) for name in sorted(stamps(Path(path)))] if os.path.isdir(path) else [path]
+            )
+        except FolderError as error:
+            raise SettingsError(f"FILES: expected {error.expected}, got {path!r}.{error.hint}") from error
     if not paths:
-        raise SettingsError(f"{units.upper()}: expected a folder of {units}, got {str(path)!r}. It contains no file.")
-    return path, paths
+        raise SettingsError(f"FILES: expected a file in {', '.join(map(repr, inputs))}, found none.")
+    return list(dict.fromkeys(paths))
 
 
 @contextmanager
@@ -99,9 +103,9 @@ def _parts_folder(folder: Path) -> Iterator[Path]:
 
 def predict_block(start: int, job: Job) -> int:
     """Predict a block of files and write its result atomically."""
-    paths = _paths(job.paths)[start : start + _BLOCK_FILES]
+    paths = json.loads(_part(job, start, "json").read_text(encoding="utf-8"))
     batches = results_of(job.problem).hook("prediction_rows")(paths, job, _model(job.run, job.model))
-    with replacing(_part_path(job, start)) as temporary:
+    with replacing(_part(job, start, "parquet")) as temporary:
         pyarrow.parquet.write_table(pa.Table.from_batches(list(batches)), temporary)
     return start
 
@@ -111,19 +115,16 @@ def _model(run: str, model: str) -> LoadedModel:
     return load_trained(Path(run), model=model)
 
 
-@cache
-def _paths(listing: str) -> list[str]:
-    return json.loads(Path(listing).read_text(encoding="utf-8"))
+def _part(job: Job, start: int, extension: str) -> Path:
+    """Return the path of the JSON list of a block's files, or of the Parquet file with its results."""
+    return Path(job.parts) / f"{start:012d}.{extension}"
 
 
-def _part_path(job: Job, start: int) -> Path:
-    return Path(job.parts) / f"{start:012d}.parquet"
-
-
-def _join(parts: Sequence[Path], folder: Path) -> dict[str, int]:
+def _join(parts: Sequence[Path], folder: Path) -> dict[str, Any]:
     """Join the block results into a Parquet and a CSV file, which replace the earlier ones when complete."""
-    counts, within = {"files": 0, "errors": 0}, parts[0].parent
+    found, within = {"files": 0, "errors": 0, "rows": [], "unusable": []}, parts[0].parent
     schema = pyarrow.parquet.read_schema(parts[0])
+    shown = schema.names[: schema.names.index("error")]
     with (
         replacing(folder / PARQUET_NAME, within) as parquet,
         replacing(folder / CSV_NAME, within) as csv,
@@ -134,6 +135,9 @@ def _join(parts: Sequence[Path], folder: Path) -> dict[str, int]:
             table = pyarrow.parquet.read_table(part)
             rows.write_table(table)
             lines.write_table(table)
-            counts["files"] += len(table)
-            counts["errors"] += len(table) - table["error"].null_count
-    return counts
+            usable, unusable = (table.filter(choose(table["error"])) for choose in (compute.is_null, compute.is_valid))
+            found["files"] += len(table)
+            found["errors"] += len(unusable)
+            found["rows"] += usable.select(shown).slice(0, MAX_SHOWN - len(found["rows"])).to_pylist()
+            found["unusable"] += unusable.slice(0, MAX_SHOWN - len(found["unusable"])).to_pylist()
+    return found

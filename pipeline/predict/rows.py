@@ -3,11 +3,13 @@
 import math
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline import machine
 from pipeline.predict import Job
 from pipeline.problems.next_token.evaluation import MIN_PROBABILITY
 from pipeline.records.features import form_of_any
@@ -23,27 +25,31 @@ _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 
 
 def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
-    """Yield the label and the probabilities of each image."""
-    shape = model.input_shape
+    """Yield the two likeliest labels and the probabilities of each image."""
+    shape, names = model.input_shape, np.array(job.label_names)
     form = form_of_any(shape, job.form.resize)
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
-        contents = [_content(Path(job.files) / path, shape, job) for path in batch]
+        with ThreadPoolExecutor(machine.granted_cores()) as pool:
+            contents = [*pool.map(lambda path: _content(Path(job.files) / path, shape, job), batch)]
         is_usable = np.array([isinstance(content, bytes) for content in contents])
-        probabilities = np.zeros((len(batch), len(job.label_names)), np.float32)
+        probabilities = np.zeros((len(batch), len(names)), np.float32)
         if is_usable.any():
             pixels = pixels_of([content for content in contents if isinstance(content, bytes)], form, shape[2])
             probabilities[is_usable] = model.probabilities(pixels, job.views)
-        best = np.nan_to_num(probabilities, nan=-1).argmax(axis=1)
+        best, second = np.argsort(-np.nan_to_num(probabilities, nan=-1), axis=1, kind="stable")[:, :2].T
         columns = {
-            "path": pa.array(map(_as_text, batch), pa.string()),
-            "label": pa.array([job.label_names[label] for label in best], pa.string(), mask=~is_usable),
-            "probability": pa.array(probabilities[np.arange(len(batch)), best], mask=~is_usable),
-            "error": pa.array([content if isinstance(content, str) else None for content in contents], pa.string()),
+            "label": names[best],
+            "probability": probabilities[np.arange(len(batch)), best],
+            "second_label": names[second],
         }
-        for label, name in enumerate(job.label_names):
-            columns[f"probability of {name}"] = pa.array(probabilities[:, label], mask=~is_usable)
-        yield pa.RecordBatch.from_pydict(columns)
+        columns = {name: pa.array(column, mask=~is_usable) for name, column in columns.items()}
+        errors = pa.array([content if isinstance(content, str) else None for content in contents], pa.string())
+        shares = {
+            f"probability of {name}": pa.array(probabilities[:, label], mask=~is_usable)
+            for label, name in enumerate(names)
+        }
+        yield pa.RecordBatch.from_pydict({"path": [*map(_as_text, batch)], **columns, "error": errors, **shares})
 
 
 def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes | str:

@@ -136,7 +136,7 @@ class ImageForm:
         resize: "crop", "pad" or "stretch".
         encoding: "raw", "jpeg", "png", or "image" for mixed formats.
         smallest_side: Smallest side of any image before the resize, in pixels. 0 if unknown.
-        store_side: Shorter side of larger images in the records. 0 keeps the size of the files.
+        store_side: Shorter side to which much larger images are reduced in the records. 0 reduces none.
         store_quality: JPEG quality of images that are stored smaller than their files. 0 without a ``store_side``.
     """
 
@@ -164,7 +164,7 @@ class ImageForm:
 
     def num_bytes(self, file_bytes: int) -> int:
         """Upper bound of the mean bytes of an encoded image, whose file has ``file_bytes`` in the mean."""
-        # Pixels of an image that is twice as long as wide.
+        # As pixels of three bytes, twice as long as wide. Encoded images need less, also those that are not reduced.
         return min(file_bytes, 6 * self.store_side**2) if self.store_side else file_bytes
 
 

@@ -199,8 +199,13 @@ def format_differences(differences: list[Difference], names: tuple[str, str], *,
     """Format the differences of two runs with these names for a terminal, see `format_table`."""
     if not differences:
         return "The two runs do not differ.\n"
+    return format_rows(difference_table(differences, names), width=width)
+
+
+def format_rows(table: Table, *, width: int | None = None) -> str:
+    """Format a table for a terminal, see `format_table`."""
     width = width or terminal_columns()
-    return _as_text(_terminal(difference_table(differences, names), width), width)
+    return _as_text(_terminal(table, width), width)
 
 
 def terminal_columns() -> int:

@@ -194,8 +194,8 @@ class RecordsSettings(StageSettings, section="Records"):
     store_side: Annotated[str, Rule("auto, original, or a number of pixels from 32 to 4096", _store_side_problem)] = (
         "auto"
     )
-    """Shorter side in pixels to which larger encoded images are reduced, so that no epoch decodes photographs at camera
-    size. JPEGs get a quality of 92. Smaller images keep their bytes. `auto` is 1.15 times an `image_size` above 64.
+    """Shorter side in pixels to which encoded images are reduced if theirs is at least 1.5 times as long, so that no
+    epoch decodes photographs at camera size. JPEGs get a quality of 92. `auto` is 1.15 times an `image_size` above 64.
     `original` reduces no image."""
     seed: Annotated[int, SEED] = 0
     """Seed of the order of the examples within and across shards."""

@@ -41,6 +41,9 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 _JPEGS = ("JPEG", "MPO")
 _GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
+# Images that are less than so many times larger than the stored ones keep their bytes, because another encoding costs
+# details, and they are decoded in at most twice the time (docs/LOG.md).
+_MIN_REDUCTION = 1.5
 #: First bytes of the files of each encoding.
 SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8"}
 _LOOKED_AT_BYTES = 2_048
@@ -208,7 +211,7 @@ def stored_bytes(content: bytes, form: ImageForm, *, is_plain: bool, limits: tup
     # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
     raw = own_encoding if is_plain else "png"
     encoding = {"raw": raw, "image": own_encoding}.get(form.encoding, form.encoding)
-    is_small = not form.store_side or min(_opened(content).size) <= form.store_side
+    is_small = not form.store_side or min(_opened(content).size) < _MIN_REDUCTION * form.store_side
     if is_plain and is_small and encoding == own_encoding:
         return content
     return encode_plain(content, encoding, limits, *(() if is_small else (form.store_side, form.store_quality)))

@@ -13,13 +13,14 @@ from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
 from tasks.process import command_line
 from tasks.settings import root_folder
+from tasks.source import Source
 from tasks.stage import Stage, differing, stages_up_to
 
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
 
-LATEST = "latest"
-A_RUN = f"folder of a run, the beginning of its name or fingerprint, or {LATEST}"
+LATEST, BEST = "latest", "best"
+A_RUN = f"folder of a run, the beginning of its name or fingerprint, {LATEST}, or {BEST}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -106,7 +107,9 @@ def run_folder(argument: str, run: str) -> Path:
     if len(matches) == 1:
         return matches[0]
     finished = _finished(matches or runs)
-    if run == LATEST:
+    if run == BEST and (best := _best(finished)):
+        return parent / best
+    if run in (LATEST, BEST):
         from pipeline.runs.record import is_placeholder
 
         # A command without the settings of a run on other data may have trained on placeholder data since.
@@ -115,8 +118,20 @@ def run_folder(argument: str, run: str) -> Path:
     lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
     raise SettingsError(
         f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder, the start of its name or fingerprint, "
-        f"or {LATEST} for the newest on real data. {lines}"
+        f"{LATEST} for the newest on real data, or {BEST} for the best of the experiment. {lines}"
     )
+
+
+def _best(finished: Mapping[Path, "RunRecord"]) -> str:
+    """The folder of the best run of the experiment, or of all without runs of it. "" if the report ranks none."""
+    from pipeline.report.data.experiments import ranked
+    from pipeline.report.data.reading import read_or_none, read_run
+    from pipeline.report.data.scenarios import scenarios
+
+    name = Source().experiment_name()
+    chosen = [folder for folder, record in finished.items() if record.experiment == name] or finished
+    runs = [read for folder in chosen if (read := read_or_none(read_run, folder))]
+    return next((row.run.folder for row in ranked(scenarios(runs))[0]), "")
 
 
 def _finished(folders: Sequence[Path]) -> dict[Path, "RunRecord"]:

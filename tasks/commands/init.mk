@@ -27,4 +27,4 @@ report-diff:
 	@tensorcraft diff "$(A)" "$(B)" $(ARGS)
 
 predict:
-	@tensorcraft predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
+	@tensorcraft predict "$(or $(IMAGES),$(TEXTS))" $(if $(MODEL),--model "$(MODEL)") --output "$(or $(OUTPUT),predictions)" $(ARGS)

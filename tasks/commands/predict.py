@@ -1,20 +1,20 @@
 """The command ``predict``, which applies a trained model to images or texts."""
 
 import argparse
-import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.artifacts import layout
-from pipeline.errors import SettingsError
-from pipeline.predict import Job
+from pipeline.errors import SettingsError, message, plural
+from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems import problem_class
 from pipeline.problems.units import units_of
 from pipeline.records.features import ImageForm
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
+from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
-from tasks.commands.command import A_RUN, argument, command, named, run_folder
+from tasks.commands.command import A_RUN, BEST, argument, command, named, run_folder
 from tasks.records import Records
 from tasks.settings import root_folder
 from tasks.stage import Stage
@@ -25,8 +25,8 @@ _logger = logging.getLogger(__name__)
 
 
 @command(
-    argument("model", type=named(A_RUN), help=A_RUN),
-    argument("files", type=named("file or folder"), help="image or text, or a folder of them"),
+    argument("files", nargs="+", type=named("file or folder"), help="images or texts, or folders of them"),
+    argument("--model", default=BEST, type=named(A_RUN), help=f"{A_RUN} (default: {BEST})"),
     argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,
@@ -36,46 +36,22 @@ _logger = logging.getLogger(__name__)
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
-    output = Path(arguments.output).expanduser()
-    with _naming_earlier_predictions(output / "predictions.csv"):
-        return _predict(arguments, output)
-
-
-@contextlib.contextmanager
-def _naming_earlier_predictions(csv: Path) -> Iterator[None]:
-    """Log that a failed command left an earlier file unchanged."""
-    modified = csv.exists() and csv.stat().st_mtime_ns
-    try:
-        yield
-    except BaseException:
-        if modified and csv.stat().st_mtime_ns == modified:
-            _logger.warning("%s is the result of an earlier command. This command did not change it.", csv)
-        raise
-
-
-def _predict(arguments: argparse.Namespace, output: Path) -> int:
-    run, files = run_folder("MODEL", arguments.model), Path(arguments.files).expanduser()
+    run, output = run_folder("--model", arguments.model), Path(arguments.output).expanduser()
     from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
 
     record = read_record(run)
     units = units_of(record.problem)
-    if not (files.is_dir() or files.is_file()):
-        hint = "" if files.exists() else " It does not exist."
-        raise SettingsError(
-            f"{units.files.upper()}: expected a file or a folder of {units.files}, got {arguments.files!r}.{hint}"
-        )
     if not (run / MODEL_NAME).is_file():
         raise SettingsError(
-            f"MODEL: expected a finished run with {MODEL_NAME}, got {run} with the status {record.status!r}."
+            f"--model: expected a finished run with {MODEL_NAME}, got {run} with the status {record.status!r}."
         )
     if (asked := arguments.test_time_augmentation) and not problem_class(record.problem).can_augment:
         raise SettingsError(
             f"--test-time-augmentation: expected a run on images, got {asked!r} for {units.files}. Remove the flag."
         )
-    views = asked or record.test_time_augmentation
-    manifest = _records_of(record.records_fingerprint)
+    views, manifest = asked or record.test_time_augmentation, _records_of(record.records_fingerprint)
     job = Job(
         run=str(run),
         label_names=tuple(manifest["label_names"]),
@@ -85,23 +61,43 @@ def _predict(arguments: argparse.Namespace, output: Path) -> int:
         model=Train().model,
         value_range=tuple(manifest["source"]["value_range"]),
     )
-    places = {"path": files, "folder": output, "settings": Records().settings}
-    found = in_child("pipeline.predict.job:predict", {"job": job, **places})
+    _logger.info("Predicting with the run %s.", run.name)
+    paths = [str(Path(path).expanduser()) for path in arguments.files]
+    inputs = {"job": job, "inputs": paths, "folder": output, "settings": Records().settings}
+    found = in_child("pipeline.predict.job:predict", inputs)
+    csv, total, predicted = output / "predictions.csv", found["files"], found["files"] - found["errors"]
     if found["errors"]:
-        _logger.warning(
-            "%d of %d %s have no prediction. The column error of the result has the reasons.",
-            *(found["errors"], found["files"], units.files),
-        )
-    if found["files"] and found["errors"] == found["files"]:
-        raise SettingsError(
-            f"{units.files.upper()}: expected {units.files}, got {found['files']:,} unusable files in "
-            f"{arguments.files}. The reasons are in {output / 'predictions.csv'}."
-        )
-    used = f"{found['files'] - found['errors']:,} of {found['files']:,} {units.files} from {files} with {run.name}"
+        headline = f"{found['errors']:,} of {total:,} {units.files} have no prediction:"
+        reasons = [f"  {quoted(row['path'])}: {row['error']}" for row in found["unusable"]]
+        _logger.warning("\n".join([headline, *reasons, *_more(found["errors"], csv)]))
+    if not predicted:
+        raise SettingsError(f"FILES: expected {units.files}, got {plural(total, 'unusable file')}. See {csv}.")
+    print("\n".join([_table(found["rows"]), *_more(predicted, csv)]), end="\n\n")
+    used = f"{predicted:,} of {total:,} {units.files} with {run.name}"
     if views != NONE:
         used += f", with the mean of {len(VIEWS[views])} views ({views}),"
-    print(f"Predicted {used} to {output / 'predictions.parquet'} and {output / 'predictions.csv'}.")
+    print(f"Predicted {used} to {output / 'predictions.parquet'} and {csv}.")
     return 0
+
+
+def _table(rows: Sequence[Mapping]) -> str:
+    """The predictions of files as a table for the terminal."""
+    from pipeline.report.blocks import Column, Table
+    from pipeline.report.render import format_rows
+
+    columns = [Column(name.replace("_", " "), is_number=not isinstance(value, str)) for name, value in rows[0].items()]
+    return format_rows(Table(columns, [[_cell(*item) for item in row.items()] for row in rows])).rstrip()
+
+
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.1%}" if name == "probability" else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else quoted(str(value))
+
+
+@message
+def _more(count: int, csv: Path) -> list[str]:
+    return [f"… and {count - MAX_SHOWN:,} more in {csv}"] if count > MAX_SHOWN else []
 
 
 def _records_of(fingerprint: str) -> dict:
@@ -111,6 +107,6 @@ def _records_of(fingerprint: str) -> dict:
         if manifest["fingerprint"] == fingerprint:
             return manifest
     raise SettingsError(
-        f"MODEL: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the settings "
-        'of that run and "tensorcraft run".'
+        f"--model: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the "
+        'settings of that run and "tensorcraft run".'
     )

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -14,7 +15,6 @@ from report_runs import SKIPPED, write_run
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
 from pipeline.settings.data import RecordsSettings
-from tasks.cli import dispatch
 
 
 def setup_module() -> None:
@@ -60,24 +60,27 @@ def images(tmp_path):
     return folder
 
 
-def predictions(run, images, folder, **settings):
-    found = predict(Job(str(run), LABELS), images, folder, RecordsSettings(**settings))
-    return found, pyarrow.parquet.read_table(folder / "predictions.parquet").to_pylist()
+def predictions(run, images, folder, *more, **settings):
+    found = predict(Job(str(run), LABELS), [str(images), *more], folder, RecordsSettings(**settings))
+    rows = pyarrow.parquet.read_table(folder / "predictions.parquet").to_pylist()
+    below = f"{images}/"
+    return (found["files"], found["errors"]), [row | {"path": row["path"].removeprefix(below)} for row in rows]
 
 
 @pytest.mark.parametrize("run", ["softmax", None], ids=["probabilities", "logits"], indirect=True)
 def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(run, images, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.predict.job._BLOCK_FILES", 40)
     found, rows = predictions(run, images, tmp_path / "out")
-    assert found == {"files": 152, "errors": 1}
+    assert found == (152, 1)
     assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
     for row in rows:
         if row["path"] == "notes.txt":
             assert row["error"] == "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"
-            assert row["label"] is row["probability"] is row["probability of dark"] is None
+            assert row["label"] is row["second_label"] is row["probability"] is row["probability of dark"] is None
             continue
         dark = row["path"] != "gray.png" and int(row["path"][-7:-4]) % 2
-        assert (row["label"], row["error"]) == ("dark" if dark else "light", None)
+        labels = ("dark", "light") if dark else ("light", "dark")
+        assert (row["label"], row["second_label"], row["error"]) == (*labels, None)
         assert row["probability"] == max(row["probability of dark"], row["probability of light"]) > 0.5
         assert row["probability of dark"] + row["probability of light"] == pytest.approx(1)
 
@@ -86,7 +89,9 @@ def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(run, images, tmp
     _, rows = predictions(run, images, tmp_path / "out")
     with (tmp_path / "out" / "predictions.csv").open(newline="") as file:
         read = list(csv.DictReader(file))
-    assert [(row["path"], row["label"] or None) for row in read] == [(row["path"], row["label"]) for row in rows]
+    paths = [row["path"].removeprefix(f"{images}/") for row in read]
+    assert paths == [row["path"] for row in rows]
+    assert [row["label"] or None for row in read] == [row["label"] for row in rows]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"predictions.parquet", "predictions.csv"}
 
 
@@ -132,7 +137,7 @@ def test_an_image_is_predicted_once_per_requested_view(tmp_path):
     found = {}
     for views in ("none", "flip"):
         job = Job(str(tmp_path / "a"), LABELS, views=views)
-        predict(job, tmp_path / "images", tmp_path / views, RecordsSettings())
+        predict(job, [str(tmp_path / "images")], tmp_path / views, RecordsSettings())
         (row,) = pyarrow.parquet.read_table(tmp_path / views / "predictions.parquet").to_pylist()
         found[views] = row["probability of light"]
     assert found["none"] > 0.99
@@ -141,29 +146,31 @@ def test_an_image_is_predicted_once_per_requested_view(tmp_path):
 
 
 def test_a_problem_that_predicts_no_files_is_named(run, images, tmp_path):
-    with pytest.raises(SettingsError, match=r"MODEL: expected .*, got a run of 'gone'\. Install the package"):
-        predict(Job(str(run), LABELS, problem="gone"), images, tmp_path / "out", RecordsSettings())
+    with pytest.raises(SettingsError, match=r"--model: expected .*, got a run of 'gone'\. Install the package"):
+        predict(Job(str(run), LABELS, problem="gone"), [str(images)], tmp_path / "out", RecordsSettings())
     assert not (tmp_path / "out").exists()
 
 
-def test_a_single_image_is_predicted_and_the_help_says_so(run, images, tmp_path, capsys):
-    found, (row,) = predictions(run, images / "gray.png", tmp_path / "out")
-    assert (found, row["path"], row["label"]) == ({"files": 1, "errors": 0}, "gray.png", "light")
-    with pytest.raises(SystemExit):
-        dispatch(["predict", "--help"])
-    assert "image or text, or a folder of them" in capsys.readouterr().out
+def test_files_and_folders_are_predicted_together_each_file_once(run, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(images)
+    found, rows = predictions(run, "gray.png", tmp_path / "out", "below", "gray.png", "gone.png", str(images))
+    assert found == (1 + 150 + 1 + 152, 2)
+    assert [row["path"] for row in rows[:2]] == ["gray.png", "below/000.jpg"]
+    assert [row["label"] for row in rows[:2]] == ["light", "light"]
+    assert rows[151]["error"] == "cannot be read: No such file or directory"
+    assert rows[152]["path"] == f"{images}/below/000.jpg"
 
 
 def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
-    with pytest.raises(SettingsError, match="IMAGES: expected a folder of images"):
+    with pytest.raises(SettingsError, match=r"FILES: expected a file in '.*images', found none"):
         predictions(run, tmp_path / "images", tmp_path / "out")
 
 
 def test_a_link_out_of_the_folder_is_refused_by_the_name_that_the_command_has_for_it(run, tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "out").symlink_to("/etc")
-    with pytest.raises(SettingsError, match="IMAGES: expected a folder without links to other folders") as refusal:
+    with pytest.raises(SettingsError, match="FILES: expected a folder without links to other folders") as refusal:
         predictions(run, tmp_path / "images", tmp_path / "out")
     assert "[Source]" not in str(refusal.value)
 
@@ -185,45 +192,51 @@ def test_leftovers_of_a_killed_process_are_removed_and_two_at_once_are_refused(r
     (parts / "000000000000.parquet").write_bytes(b"half")
     with _parts_folder(tmp_path / "out"), pytest.raises(BusyError, match="another process"):
         predictions(run, images, tmp_path / "out")
-    assert predictions(run, images, tmp_path / "out")[0]["files"] == 152
+    assert predictions(run, images, tmp_path / "out")[0] == (152, 1)
     assert not parts.exists()
+    assert predictions(run, images / "gray.png", tmp_path / "out")[0] == (1, 0)
 
 
-def test_runs_are_listed_with_their_differences_and_the_newest_is_latest(tmp_path, tiny_tfds):
+def test_runs_are_listed_with_their_differences_and_have_names_for_the_best_and_the_newest(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path / "root", tiny_tfds)
-    write_run(luigi.root / "runs" / "cnn-aa11", seed=0, epochs=2, test_accuracy=0.738)
+    write_run(luigi.root / "runs" / "cnn-aa11", seed=0, epochs=2, test_accuracy=0.75)
     write_run(luigi.root / "runs" / "cnn-bb22", seed=0, epochs=12, finished_at="2026-03-02T09:30:00+00:00")
     write_run(luigi.root / "runs" / "cnn-cc33", **SKIPPED, finished_at="2026-03-03T09:30:00+00:00")
-    placeholder = {"dataset": "synthetic", "requested_dataset": "cifar10"}
+    placeholder = {"dataset": "synthetic", "requested_dataset": "cifar10", "test_accuracy": 0.99}
     write_run(luigi.root / "runs" / "made-dd44", **placeholder, finished_at="2026-03-04T09:30:00+00:00")
-    (tmp_path / "out").mkdir()
-    earlier = tmp_path / "out" / "predictions.csv"
-    earlier.write_text("earlier")
+    flowers = {"dataset": "flowers", "requested_dataset": "flowers", "experiment": "flowers", "test_accuracy": 0.9}
+    write_run(luigi.root / "runs" / "other-ee55", **flowers, finished_at="2026-03-01T08:30:00+00:00")
 
-    def refused(run):
-        done = luigi.command("predict", run, str(tmp_path), "--output", str(tmp_path / "out"))
+    def refused(*run):
+        done = luigi.command("predict", str(tmp_path), *run)
         assert done.returncode == 2
-        assert f"{earlier} is the result of an earlier command. This command did not change it." in done.stderr
-        assert earlier.read_text() == "earlier"
         return done.stderr
+
+    def used(*run):
+        (name,) = re.findall(r"got .*/runs/(\S+) with the status", refused(*run))
+        return name
 
     # The newest run first.
     assert (
-        refused("cnn")
+        refused("--model", "cnn")
         .rstrip()
         .endswith(
-            "got 'cnn'. Pass its folder, the start of its name or fingerprint, or latest for the newest on real "
-            "data. Matches:\n"
+            "got 'cnn'. Pass its folder, the start of its name or fingerprint, latest for the newest on real data, or "
+            "best for the best of the experiment. Matches:\n"
             "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
-            "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  73.80%  epochs 2"
+            "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  75.00%  epochs 2"
         )
     )
-    assert "got 'none'" in (listed := refused("none"))
+    assert "got 'none'" in (listed := refused("--model", "none"))
     assert "Runs:\n  made-dd44" in listed
-    assert f"got {luigi.root / 'runs' / 'cnn-bb22'} with the status" in refused("latest")
+    assert used() == used("--model", "best") == "cnn-aa11"
+    assert used("--model", "latest") == "cnn-bb22"
     for name in ("cnn-aa11", "cnn-bb22"):
         shutil.rmtree(luigi.root / "runs" / name)
-    assert "got 'latest'. Pass its folder" in refused("latest")
+    # The experiment has no run on its own data any more.
+    assert used() == "other-ee55"
+    shutil.rmtree(luigi.root / "runs" / "other-ee55")
+    assert "got 'best'. Pass its folder" in refused()
 
 
 @pytest.mark.slow
@@ -235,18 +248,16 @@ def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run,
 
     def predicted(*flags, **changes):
         record.write_text(json.dumps(json.loads(record.read_text()) | changes))
-        arguments = [record.parent.name, str(tmp_path / "images"), "--output", str(tmp_path / "out"), *flags]
+        arguments = [str(tmp_path / "images"), "--output", str(tmp_path / "out"), *flags]
         done = luigi.command("predict", *arguments)
         if done.returncode:
             return done.returncode, done.stderr, None
         table = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
         return 0, done.stdout, table["probability of cat"].to_pylist()
 
-    _, said, once = predicted(test_time_augmentation="none")
-    assert "seen" not in said
+    _, _, once = predicted(test_time_augmentation="none")
     _, said, twice = predicted(test_time_augmentation="flip")
-    images = tmp_path / "images"
-    assert f"Predicted 1 of 1 images from {images} with {record.parent.name}, with the mean of 2 views" in said
+    assert f"Predicted 1 of 1 images with {record.parent.name}, with the mean of 2 views (flip), to " in said
     assert once != twice
     assert predicted("--test-time-augmentation", "none")[2] == once
     code, said, _ = predicted("--test-time-augmentation", "flip", problem="next_token")
@@ -254,31 +265,31 @@ def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run,
 
 
 @pytest.mark.slow
-def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_path, images):
+def test_the_command_shows_the_first_predictions_and_why_files_have_none(first_run, tmp_path, images):
     run = next(first_run.root.glob("runs/*")).name
-    done = first_run.command("predict", run, str(images), "--output", str(tmp_path / "out"))
+    done = first_run.command("predict", str(images), str(images / "gone.png"), "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert f"Predicted 151 of 152 images from {images} with {run} to " in done.stdout
-    assert "1 of 152 images have no prediction" in done.stderr
-    assert "seen" not in done.stdout
-    plain = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
-    labels = plain["label"].to_pylist()
-    assert set(labels) - {None} <= {
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    }
+    assert f"Predicting with the run {run}." in done.stderr
+    reason = "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"
+    listed = f"2 of 153 images have no prediction:\n  {images}/notes.txt: {reason}\n  {images}/gone.png: cannot be read"
+    assert listed in done.stderr
+    csv_path = tmp_path / "out" / "predictions.csv"
+    head, _, *rows = done.stdout.splitlines()
+    assert head.split() == ["path", "label", "probability", "second", "label"]
+    table = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
+    first = table.slice(0, 1).to_pylist()[0]
+    assert rows[0].split() == [
+        f"{images}/below/000.jpg",
+        first["label"],
+        f"{first['probability']:.1%}",
+        first["second_label"],
+    ]
+    assert rows[20] == f"… and 131 more in {csv_path}"
+    assert rows[22].startswith(f"Predicted 151 of 153 images with {run} to ")
     for arguments, said in (
-        (["", str(images)], "or latest, got nothing"),
-        (["nothing", str(images)], "expected a run in"),
-        ([run, "/no"], "IMAGES: expected a file or a folder of images, got '/no'"),
+        (["--model", "", str(images)], "or best, got nothing"),
+        (["--model", "nothing", str(images)], "expected a run in"),
+        (["/no"], "FILES: expected images, got 1 unusable file."),
     ):
         refused = first_run.command("predict", *arguments)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr

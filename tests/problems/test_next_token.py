@@ -277,8 +277,8 @@ def test_texts_have_their_nats(records, trained, tmp_path):
     (texts / "c.txt").write_bytes(b"\xff")
     names = tuple(read_manifest(records)["label_names"])
     settings = RecordsSettings()
-    found = predict(Job(str(folder), names, "next_token"), texts, tmp_path / "out", settings)
-    assert found == {"files": 3, "errors": 2}
+    found = predict(Job(str(folder), names, "next_token"), [str(texts)], tmp_path / "out", settings)
+    assert (found["files"], found["errors"]) == (3, 2)
     import pyarrow.parquet
 
     first, second, third = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet").to_pylist()

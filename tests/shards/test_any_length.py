@@ -251,8 +251,8 @@ def test_a_store_side_that_is_none_is_refused(side):
 
 def test_reduced_photographs_look_like_the_originals_to_a_model(write, photographs):
     found = []
-    for side in ("original", "auto"):
-        folder = write(store_side=side, image_size=80)
+    for side in ("original", "66"):
+        folder = write(store_side=side, image_size=66)
         split = open_split(folder, read_manifest(folder), "test")
         found.append([images for images, _ in InputStream(split, global_batch_size=64, seed=0).evaluation()])
     ((original,), (reduced,)) = found

@@ -52,16 +52,17 @@ def test_a_text_is_trained_on_and_reported(text):
     assert "Export: expected a problem with an exporter, got next_token" in export.stderr
     (name,) = text.artifacts("runs")
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
-    predicted = text.command("predict", name, str(source), "--output", str(output))
+    predicted = text.command("predict", str(source), "--output", str(output))
     assert predicted.returncode == 0, predicted.stderr
-    assert predicted.stdout.startswith("Predicted 1 of 1 texts from ")
+    assert f"Predicted 1 of 1 texts with {name} to " in predicted.stdout
     assert (output / "predictions.csv").read_text().startswith('"path","predicted","nats"')
 
     damaged = text.root.parent / "damaged.txt"
     damaged.write_bytes(b"\xff\xfe\x00")
-    unusable = text.command("predict", name, str(damaged), "--output", str(output))
+    unusable = text.command("predict", str(damaged), "--output", str(output))
     assert unusable.returncode == 2
-    assert "TEXTS: expected texts, got 1 unusable files" in unusable.stderr
+    assert f"{damaged}: not UTF-8 text" in unusable.stderr
+    assert "FILES: expected texts, got 1 unusable file." in unusable.stderr
 
     gate = text.here("tasks", "Report", *FAST, "--Report-min-test-accuracy", "0.99")
     assert gate.returncode == 9, gate.stderr
