@@ -84,7 +84,7 @@ def test_of_rows_with_other_data_than_the_best_the_two_newest_are_compared(compa
 def test_the_head_tells_whether_the_lead_of_the_best_row_is_more_than_noise(compared, wrong, ending):
     best = {"model": "best_cnn", "test_accuracy": 0.938}
     (sentence,) = findings(compared((best, set(range(10))), ({}, wrong)))
-    assert sentence == f"Row 1 of the scoreboard, best_cnn / onecycle, has the best test accuracy. {ending}"
+    assert sentence == f"Row 1 of the scoreboard, best_cnn / onecycle, has the best test accuracy, 93.80%. {ending}"
 
 
 def test_the_head_names_no_lead_over_rows_with_other_test_data(compared):

@@ -67,6 +67,16 @@ def test_a_row_with_several_seeds_is_repeated_by_one_command(make_run, tmp_path)
     assert page.count("The command repeats all runs of the row.") == 1
 
 
+def test_a_command_whose_data_have_changed_says_so(make_run, tmp_path):
+    other = {"train": "a" * 64, "test": "b" * 64}
+    make_run("old", fingerprint="1" * 64, origin=ORIGIN, content_digests=other, finished_at="2026-01-01T00:00:00+00:00")
+    make_run("new", fingerprint="2" * 64, origin=ORIGIN, finished_at="2026-01-02T00:00:00+00:00")
+    page = render([tmp_path / "old", tmp_path / "new"], tmp_path / "out", current=["2" * 64])["report.html"]
+    note = "The data have changed since, so the command gives another result."
+    assert page.count(note) == 1
+    assert note in page.partition('id="run-111111111111')[2].partition("</details>")[0]
+
+
 def test_the_reason_for_the_device_is_not_folded(make_run, tmp_path):
     reason = "auto: no GPU listed by TensorFlow"
     page = render([make_run(device_reason=reason)], tmp_path / "out")["report.html"]

@@ -140,7 +140,8 @@ def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
         feature: {"shape": shape},
     }
     names = ("model", "training_recipe", "scale_learning_rate")
-    settings = TrainSettings(device="cpu", **{key: asked["Train"][key] for key in names})
+    chosen = {key: asked["Train"][key] for key in names}
+    settings = TrainSettings(device="cpu", epochs=1, global_batch_size=8, **chosen)
     placement = place(settings)
     task = problem_of_records(manifest).task(manifest)
     outputs = kind_of_outputs(task, settings.model, choose_precision(settings.precision, placement))

@@ -67,7 +67,8 @@ def lead_sentence(report: Report, experiment: str) -> str:
     judged = judge_pair(report, *rows, field).partition(", ")[0]
     noise = "may be noise, as each row has too few runs" if judged == "unknown" else f"is {judged}"
     model = fmt.model_and_recipe(rows[0].run)
-    return f"Row 1 of the scoreboard, {model}, has the best {title}. Its lead of {lead} over row 2 {noise}."
+    value = fmt.number(best, decimals, unit, factor)
+    return f"Row 1 of the scoreboard, {model}, has the best {title}, {value}. Its lead of {lead} over row 2 {noise}."
 
 
 def _pair(report: Report) -> tuple[str, tuple[Row, Row]] | None:
@@ -118,6 +119,8 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     yield Table(columns, metrics, label="Metrics of A and B", style="overview")
     if max(len(row.seeds) for row in rows) == 1:
         yield Text(_SEED_NOTE, "note")
+    else:
+        yield Text("The metrics are means over the seeds. Curves, labels and examples are of one seed per row.", "note")
     if any(len(row.run.curves) > 1 for row in rows):
         title, runs = "Accuracy and loss by epoch of A and B, test and training", [row.run for row in rows]
         yield Chart(title, partial(drawings.plot_curves, runs, "AB"), legend=[("A", ""), ("B", "")], has_table=True)

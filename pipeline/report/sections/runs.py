@@ -11,6 +11,7 @@ from pipeline.optional_packages import DISTRIBUTION
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Links, Section, Table, Text, numbers, titled, words
+from pipeline.report.data.experiments import has_other_data
 from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook, leaves
 from pipeline.report.formats import MISSING
@@ -18,7 +19,7 @@ from pipeline.report.report import Report
 from pipeline.report.sections.last_run import data_sentence
 from pipeline.report.sections.scoreboard import ranking_metric
 from pipeline.runs.origin import Origin
-from pipeline.runs.record import Beginning
+from pipeline.runs.record import FINISHED, Beginning
 from pipeline.settings.reference import SECTIONS
 from pipeline.settings.schema import settings_of
 
@@ -92,6 +93,9 @@ def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
         command, note = f"{command} --seeds {seeds}", "The command repeats all runs of the row."
     elif run.origin:
         command = origin.command()
+    newest = next((one for one in report.runs if one.experiment == run.experiment and one.status == FINISHED), run)
+    if has_other_data(run, newest):
+        note = f"{note} The data have changed since, so the command gives another result.".strip()
     # A command that is shortened or has control characters would be another one.
     if fmt.plain(command, _MAX_COMMAND) != command:
         command = note = ""
