@@ -1,9 +1,11 @@
 """Reading of ranges of image files. Threads read and check files one batch ahead. Pixels are decoded per batch."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +22,8 @@ _BATCH = 128
 # Files that are decoded and made smaller. A batch takes as long as eight photographs at camera size.
 _SMALL_BATCH = 8
 
+Batch = TypeVar("Batch")
+
 
 def read_images(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
@@ -30,23 +34,31 @@ def read_images(
         ChangedSourceError: A file is missing or has changed since it was indexed.
     """
     indexed, channels = read_index(location.listing).splits[split], info.features[IMAGE].shape[2]
-    read_file = partial(SOURCES.load(info.origin).read, location.folder)
+    read_file, size = partial(SOURCES.load(info.origin).read, location.folder), batch_size(form)
 
-    def read(batch: range) -> np.ndarray | list[bytes]:
+    def read(batch: range) -> dict:
         contents = [_content(read_file, indexed, index, form, info.value_range) for index in batch]
-        return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
+        images = pixels_of(contents, form, channels) if form.encoding == "raw" else contents
+        return {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], np.int64)}
 
-    size = _SMALL_BATCH if form.store_side else _BATCH
-    batches = [range(first, min(first + size, stop)) for first in range(start, stop, size)]
-    # This bounds the files in memory: each worker has one batch, and one more waits.
-    workers = machine.granted_cores() + 1
+    yield from converted((range(first, min(first + size, stop)) for first in range(start, stop, size)), read)
+
+
+def batch_size(form: ImageForm) -> int:
+    """Number of images that a thread converts at once."""
+    return _SMALL_BATCH if form.store_side else _BATCH
+
+
+def converted(batches: Iterable[Batch], convert: Callable[[Batch], dict]) -> Iterator[dict]:
+    """Convert batches in threads. Each thread has one batch, and one more waits, which bounds the images in memory."""
+    workers, waiting = machine.granted_cores() + 1, deque()
     with ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(read, batch) for batch in batches[:workers]]
-        for number, batch in enumerate(batches):
-            images = waiting.pop(0).result()
-            if number + workers < len(batches):
-                waiting.append(pool.submit(read, batches[number + workers]))
-            yield {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], np.int64)}
+        for batch in batches:
+            waiting.append(pool.submit(convert, batch))
+            if len(waiting) == workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.ndarray:

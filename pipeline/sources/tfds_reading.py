@@ -4,18 +4,16 @@
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from pipeline import machine
 from pipeline.errors import DamagedArtifactError, UnsupportedDatasetError
-from pipeline.records.features import IMAGE, LABEL, Feature, ImageForm
-from pipeline.records.images import decode
+from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.sources.image_files import SIGNATURES, stored_bytes
+from pipeline.sources.image_reading import batch_size, converted, pixels_of
 from pipeline.sources.source import Location, SourceInfo
 from pipeline.sources.tfds import find_builder, prepare, prepared_digest, supervised_keys
 
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
 _READ_BUFFER_BYTES = 8 * 2**20
-# Small enough that a batch of decoded images stays in the processor's cache.
-_DECODE_BATCH = 128
 _PLAIN = SIGNATURES["jpeg"], SIGNATURES["png"]
 
 
@@ -32,31 +28,34 @@ def read_prepared(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
     """Read the examples ``start`` to ``stop - 1`` of a split. See ``source.read_batches``."""
-    builder, take_apart = _opened(info.dataset, info.digest, location, form)
-    num_read = 0
+    builder, channels, num_read = _opened(info.dataset, info.digest, location), info.features[IMAGE].shape[2], 0
+    image, label = supervised_keys(builder)
+    spec = {image: tf.io.FixedLenFeature([], tf.string), label: tf.io.FixedLenFeature([], tf.int64)}
+
+    def convert(serialized: tf.Tensor) -> dict:
+        parsed = tf.io.parse_example(serialized, spec)
+        images, labels = parsed[image].numpy(), parsed[label].numpy()
+        # TFDS gives -1 in a split without labels.
+        if labels.min() < 0 or labels.max() >= len(info.label_names):
+            raise UnsupportedDatasetError(
+                f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, got {labels.min()} to "
+                f"{labels.max()} in the {split} split. Choose another dataset with --Source-dataset."
+            )
+        if form.encoding == "raw":
+            return {IMAGE: pixels_of(images, form, channels), LABEL: labels}
+        stored = [stored_bytes(one, form, is_plain=one.startswith(_PLAIN)) for one in images.tolist()]
+        return {IMAGE: stored, LABEL: labels}
+
     try:
-        for images, labels in _decoded(builder, take_apart, split, start, stop):
-            # TFDS gives -1 in a split without labels.
-            if labels.min() < 0 or labels.max() >= len(info.label_names):
-                raise UnsupportedDatasetError(
-                    f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, got {labels.min()} to "
-                    f"{labels.max()} in the {split} split. Choose another dataset with --Source-dataset."
-                )
-            num_read += len(labels)
-            if form.encoding != "raw":
-                with ThreadPoolExecutor(machine.granted_cores()) as pool:
-                    images = [*pool.map(partial(_encoded, form), images.tolist())]
-            yield {IMAGE: images, LABEL: labels}
+        for columns in converted(_serialized(builder, split, start, stop, batch_size(form)), convert):
+            num_read += len(columns[LABEL])
+            yield columns
     except UnsupportedDatasetError:
         raise
     except (tf.errors.OpError, ValueError) as error:
         raise _unreadable(builder, split, str(error).splitlines()[0]) from error
     if num_read != stop - start:
         raise _unreadable(builder, split, f"{num_read} examples in [{start}:{stop}]")
-
-
-def _encoded(form: ImageForm, image: bytes) -> bytes:
-    return stored_bytes(image, form, is_plain=image.startswith(_PLAIN))
 
 
 def _unreadable(builder: "DatasetBuilder", split: str, cause: str) -> DamagedArtifactError:
@@ -67,10 +66,7 @@ def _unreadable(builder: "DatasetBuilder", split: str, cause: str) -> DamagedArt
 
 
 @cache
-def _opened(
-    dataset: str, digest: str, location: Location, form: ImageForm
-) -> tuple["DatasetBuilder", tf.types.experimental.GenericFunction]:
-    """The dataset's function from serialized examples to images and labels, traced once per process."""
+def _opened(dataset: str, digest: str, location: Location) -> "DatasetBuilder":
     builder = find_builder(dataset, location.tfds_data_dir)
     prepare(builder, dataset)
     # Stamps in the artifact spare this worker a reading.
@@ -79,33 +75,11 @@ def _opened(
             f"{builder.data_path}: the files of {dataset} changed during the run. Run "
             '"tensorcraft run" again to use the present files.'
         )
-    image_key, label_key = supervised_keys(builder)
-    stored = Feature(builder.info.features[image_key].shape, "uint8", "image")
-    spec = {image_key: tf.io.FixedLenFeature([], tf.string), label_key: tf.io.FixedLenFeature([], tf.int64)}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def take_apart(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        parsed = tf.io.parse_example(serialized, spec)
-        images = parsed[image_key]
-        if form.encoding == "raw":
-            images = decode(images, form, form.shape(stored))
-        return images, parsed[label_key]
-
-    return builder, take_apart
+    return builder
 
 
-def _decoded(
-    builder: "DatasetBuilder", take_apart: tf.types.experimental.GenericFunction, split: str, start: int, stop: int
-) -> tf.data.NumpyIterator:
-    """Yield batches of the range, file by file."""
-    serialized = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
+def _serialized(builder: "DatasetBuilder", split: str, start: int, stop: int, size: int) -> Iterator[tf.Tensor]:
+    """Yield batches of serialized examples of the range, file by file."""
     for part in builder.info.splits[f"{split}[{start}:{stop}]"].file_instructions:
         records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)
-        serialized = serialized.concatenate(records.skip(part.skip).take(part.take))
-    # One more than there are cores keeps them busy while a batch is handed over.
-    workers = machine.granted_cores() + 1
-    decoded = serialized.batch(_DECODE_BATCH).map(take_apart, num_parallel_calls=workers, deterministic=True)
-    options = tf.data.Options()
-    # An autotuned iterator is slow to close, and one is opened for every block.
-    options.autotune.enabled = False
-    return decoded.prefetch(workers).with_options(options).as_numpy_iterator()
+        yield from records.skip(part.skip).take(part.take).batch(size)
