@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apache_beam as beam
 import pyarrow as pa
@@ -27,7 +27,7 @@ from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
-from pipeline.sources.files import FolderError, stamps
+from pipeline.sources.files import stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
 _BLOCK_FILES = 512
@@ -69,14 +69,14 @@ def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSett
 
 def _list_files(inputs: Sequence[str]) -> list[str]:
     """Return the files, and those below the folders, each once."""
+
+    def refuse(hint: str, expected: str) -> NoReturn:
+        raise SettingsError(f"FILES: expected {expected}, got {', '.join(map(repr, inputs))}.{hint}")
+
     paths: list[str] = []
     for path in inputs:
-        try:
-            paths += (
-                [os.path.join(path, name) for name in sorted(stamps(Path(path)))] if os.path.isdir(path) else [path]
-            )
-        except FolderError as error:
-            raise SettingsError(f"FILES: expected {error.expected}, got {path!r}.{error.hint}") from error
+        below = sorted(stamps(Path(path), refuse)) if os.path.isdir(path) else [""]
+        paths += [os.path.join(path, name) if name else path for name in below]
     if not paths:
         raise SettingsError(f"FILES: expected a file in {', '.join(map(repr, inputs))}, found none.")
     return list(dict.fromkeys(paths))

@@ -13,7 +13,7 @@ from typing import NoReturn
 from pipeline.records.keys import SPLITS
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, Example, FileIndex, read_index
-from pipeline.sources.files import FolderError, Stamp, quoted, stamps, stamps_of
+from pipeline.sources.files import Stamp, quoted, stamps, stamps_of
 from pipeline.sources.source import Kind
 
 # Names of splits in lower case.
@@ -125,10 +125,7 @@ class FileSource(Kind):
         """
         if not self.is_folder():
             return stamps_of(self.folder(), [self.path.name])
-        try:
-            return dict(sorted(stamps(self.folder()).items()))
-        except FolderError as error:
-            refuse("Source", "path", error.expected, self.settings.path, error.hint)
+        return dict(sorted(stamps(self.folder(), self.refuse).items()))
 
     def refuse(self, hint: str = "", expected: str = "", setting: str = "path") -> NoReturn:
         """Raise the error for data that cannot be used. See ``setting_error.refuse``."""

@@ -5,11 +5,12 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import NoReturn
 
 from pipeline.artifacts.stamps import current_stamp, read_verified, write_verified
 from pipeline.errors import message
@@ -31,14 +32,6 @@ class UndecodableError(ValueError):
         super().__init__(": ".join(filter(None, (reason, self.detail))))
 
 
-class FolderError(Exception):
-    """A folder cannot be walked. The caller adds the name of the setting."""
-
-    def __init__(self, expected: str, hint: str) -> None:
-        self.expected, self.hint = expected, hint
-        super().__init__(f"expected {expected}.{hint}")
-
-
 @message
 def quoted(path: str) -> str:
     """A path as printable text on one line."""
@@ -57,13 +50,11 @@ def cannot_be_read(path: str, reason: str) -> str:
     return f" {quoted(path)} cannot be read ({reason}). Change its permissions, or run as another user."
 
 
-def stamps(folder: Path) -> dict[str, Stamp]:
+def stamps(folder: Path, refuse: Callable[[str, str], NoReturn]) -> dict[str, Stamp]:
     """Stamps of all files below ``folder``, by path. Hidden files are left out.
 
-    Links to folders are followed only inside ``folder``. A folder is entered once, under its own name if possible.
-
-    Raises:
-        FolderError: A folder cannot be read, or a link leads out of ``folder``.
+    Links to folders are followed only inside ``folder``. A folder is entered once, under its own name if possible. If a
+    folder cannot be read, or a link leads out of ``folder``, ``refuse`` gets a hint and the expected data.
     """
     stamps: dict[str, Stamp] = {}
     root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
@@ -75,7 +66,7 @@ def stamps(folder: Path) -> dict[str, Stamp]:
         if real in entered:
             continue
         if not is_inside(real, root):
-            raise FolderError("a folder without links to other folders", leads_out(current.rstrip("/"), real))
+            refuse(leads_out(current.rstrip("/"), real), "a folder without links to other folders")
         entered.add(real)
         try:
             with os.scandir(current) as entries:
@@ -90,8 +81,7 @@ def stamps(folder: Path) -> dict[str, Stamp]:
                     else:
                         stamps[subfolder + name] = _stamp_of_entry(entry)
         except OSError as error:
-            hint = cannot_be_read(current.rstrip("/"), error.strerror)
-            raise FolderError("readable folders", hint) from error
+            refuse(cannot_be_read(current.rstrip("/"), error.strerror), "readable folders")
     return stamps
 
 
