@@ -241,8 +241,11 @@ def _store_side(size: int, requested: str, encoding: str, channels: int) -> int:
         return 0
     side = round(_STORE_RATIO * size) if requested == "auto" else int(requested)
     if not can_shrink or side < size:
-        expected = "auto, original, or for encoded images a number of pixels that is not below image_size"
-        refuse("Records", "store_side", expected, requested)
+        refuse(
+            *("Records", "store_side"),
+            "auto, original, or for encoded images a number of pixels that is not below image_size",
+            requested,
+        )
     return side
 
 

@@ -307,7 +307,7 @@ def several_columns(top: Path) -> Path:
         (missing, "It does not exist."),
         (without_files, "It contains no such file."),
         (only_a_test_split, "It has no file of the train split."),
-        (unlabeled, "Image 12 of pets.parquet has the label -1. Label or remove the image."),
+        (unlabeled, "Image 12 of pets.parquet has the label -1. Label or remove it."),
         (label_beyond_the_names, "Image 12 of pets.parquet has the label 2."),
         (other_names, "The files have different lists of labels."),
         (link_out, "outside the folder. Replace the link with a copy."),

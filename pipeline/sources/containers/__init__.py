@@ -60,7 +60,7 @@ class ContainerSource(ImageSource):
             self.refuse(" The files have different lists of labels. Pass one of them.")
         names = numbered[0] if numbered else self.listed_labels()
         rows = [
-            (file, number, self._checked(row, f"Image {number} of {quoted(file)}", splits[file], names))
+            (file, number, self._checked(row, (number, file), splits[file], names))
             for file, (_, listed) in listings.items()
             for number, row in enumerate(listed)
         ]
@@ -118,15 +118,17 @@ class ContainerSource(ImageSource):
                 f"{quoted(str(path))} cannot be read ({type(error).__name__}: {error}). Replace or remove the file."
             ) from error
 
-    def _checked(self, row: Row, image: str, split: str, names: Sequence[str]) -> Row:
+    def _checked(self, row: Row, at: tuple[int, str], split: str, names: Sequence[str]) -> Row:
         """The row with the name of its label and of its split, which is that of its file if it has none."""
         label, split = row.label, split if row.split is None else row.split
         if isinstance(label, int) and 0 <= label < (len(names) or label + 1):
             label = names[label] if names else str(label)
         elif not isinstance(label, str) or not label or (names and label not in names):
-            self.refuse(f" {image} has the label {label!r}. Label or remove the image.")
+            self.refuse(f" Image {at[0]} of {quoted(at[1])} has the label {label!r}. Label or remove it.")
         if not split_called(split):
-            self.refuse(f" {image} has the split {split!r}. Call it train, validation or test.")
+            self.refuse(
+                f" Image {at[0]} of {quoted(at[1])} has the split {split!r}. Call it train, validation or test."
+            )
         return row._replace(label=label, split=split)
 
 
