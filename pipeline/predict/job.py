@@ -75,10 +75,10 @@ def _list_files(inputs: Sequence[str]) -> list[str]:
 
     paths: list[str] = []
     for path in inputs:
-        below = sorted(stamps(Path(path), refuse)) if os.path.isdir(path) else [""]
-        paths += [os.path.join(path, name) if name else path for name in below]
+        is_folder = os.path.isdir(path)
+        paths += [os.path.join(path, name) for name in sorted(stamps(Path(path), refuse))] if is_folder else [path]
     if not paths:
-        raise SettingsError(f"FILES: expected a file in {', '.join(map(repr, inputs))}, found none.")
+        refuse(" They contain no file.", "files")
     return list(dict.fromkeys(paths))
 
 

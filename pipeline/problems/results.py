@@ -73,7 +73,8 @@ class Results:
     card: str = ""
     #: One of ``CARD_TEMPLATES``.
     card_templates: str = ""
-    #: (paths, predict.Job, runs.load_model.LoadedModel) → pyarrow record batches, a row per file, for ``predict``.
+    #: (paths, predict.Job, runs.load_model.LoadedModel) → pyarrow record batches, a row per file, for ``predict``. The
+    #: terminal shows the columns before the column ``error``, which has the reason for a file without a prediction.
     prediction_rows: str = ""
 
     def __post_init__(self) -> None:

@@ -163,7 +163,7 @@ def test_files_and_folders_are_predicted_together_each_file_once(run, images, tm
 
 def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
-    with pytest.raises(SettingsError, match=r"FILES: expected a file in '.*images', found none"):
+    with pytest.raises(SettingsError, match=r"FILES: expected files, got '.*images'\. They contain no file\."):
         predictions(run, tmp_path / "images", tmp_path / "out")
 
 
