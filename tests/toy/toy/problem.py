@@ -16,6 +16,9 @@ class DigitSum(Problem):
     def content_shape(self, manifest):
         return tuple(manifest["image"]["shape"])
 
+    def default_model(self, content_shape):
+        return "toy_dense"
+
     def task(self, manifest):
         return Task(self.content_shape(manifest), 256, (), 1, VALUES)
 
