@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 import luigi.configuration
@@ -45,7 +46,8 @@ def run(parser: Parser, argv: Sequence[str]) -> int:
 def _with_source(argv: Sequence[str]) -> list[str]:
     words, flags = command_line.words_and_flags(argv)
     # Tasks of Luigi begin with a capital letter, and so may a folder.
-    if not words or words[0] in Register.task_names():
+    is_task = bool(words) and words[0][:1].isupper() and not Path(words[0]).exists()
+    if not words or is_task or words[0] in Register.task_names():
         return list(argv)
     path, *others = words
     console.configure()

@@ -174,7 +174,8 @@ def test_invalid_value_names_its_source(luigi):
     )
     assert remedy(more="[Train]\nepochs = 0") == f"0. Change it in {luigi.config} or pass --Train-epochs."
     assert remedy("--Train-epochs", "0", more="[Train]\nepochs = 1") == "0. Change --Train-epochs."
-    assert remedy(more="[Train]\nreplicas = 3") == "128. Change it in config.ini or pass --Train-global-batch-size."
+    size = ("--Train-global-batch-size", "128")
+    assert remedy(*size, more="[Train]\nreplicas = 3") == "128. Change --Train-global-batch-size."
     assert remedy(more="[Train]\nepochs = ${EPOCHS}", EPOCHS="0") == (
         f"0. Change the environment variable EPOCHS, which {luigi.config} uses."
     )

@@ -117,7 +117,7 @@ MESSAGES: dict[str, Callable[[Path], object]] = {
     "source: one label": lambda tmp: resolve(tmp, "folder", one_label(tmp)),
     "source: images that cannot be decoded": lambda tmp: resolve(tmp, "folder", images(tmp, bad=1)),
     "source: too many of them": lambda tmp: resolve(tmp, "folder", images(tmp, bad=2), on_bad_example="skip"),
-    "source: column missing": lambda tmp: resolve(tmp, "table", table(tmp, ("file", "label"), ("a.png", "day"))),
+    "source: column missing": lambda tmp: resolve(tmp, "table", table(tmp, ("photo", "label"), ("a.png", "day"))),
     "source: empty table": lambda tmp: resolve(tmp, "table", table(tmp, ("path", "label"))),
     "artifact: no manifest": lambda tmp: read_manifest_of(tmp),
     "artifact: not a manifest": lambda tmp: read_manifest_of(changed_run(tmp, "manifest.json", lambda _: "{")),

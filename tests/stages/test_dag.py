@@ -185,7 +185,11 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
             "",
             "[Report] devices: expected one of auto, cpu, gpu, tpu, got 'gqu'. Did you",
         ),
-        (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
+        (
+            ["--global-batch-sizes", "[256,0]"],
+            "",
+            "[Report] global_batch_sizes: expected auto, or an integer from 1 to 1000000",
+        ),
         (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
         (
             [],
