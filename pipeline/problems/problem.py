@@ -134,9 +134,11 @@ class Problem(abc.ABC):
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Return inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
 
-    @abc.abstractmethod
     def default_model(self, content_shape: tuple[int | None, ...]) -> str:
-        """Return the model for [Train] model = auto."""
+        """Return the model for [Train] model = auto. SettingsError: the problem has no model."""
+        if not self.models:
+            refuse("Train", "model", f"the name of a model for {self.units.files}", AUTO)
+        return self.models[0]
 
     def chosen(self, settings: TrainSettings, content_shape: tuple[int | None, ...], num_examples: int) -> dict:
         """Return a value for each setting that is ``auto``, for so many examples of the train split."""

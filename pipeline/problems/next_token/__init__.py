@@ -46,10 +46,6 @@ class NextToken(Problem):
         """Return the length of a sequence, one more than its predictions."""
         return tuple(manifest["feature_spec"][TOKENS]["shape"])
 
-    def default_model(self, content_shape: tuple[int | None, ...]) -> str:
-        """Return a small model."""
-        return self.models[0]
-
     def task(self, manifest: Mapping) -> Task:
         """Return the task with the next token as label."""
         (size,) = self.content_shape(manifest)
