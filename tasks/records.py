@@ -16,7 +16,8 @@ from pipeline.settings.setting_error import refuse
 from pipeline.shards import workers
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
-from pipeline.sources.source import SOURCES
+from pipeline.sources.file_index import INDEX_NAME
+from pipeline.sources.source import SOURCES, Location
 from pipeline.stage_process import in_child
 from tasks.settings import Storage
 from tasks.source import Source
@@ -66,8 +67,12 @@ class Records(Stage, parameters=RecordsSettings):
 
     def num_examples(self) -> dict[str, int]:
         """Split → number of examples. Empty as long as the source is not known."""
-        source = self.source()
-        return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
+        if not (source := self.source()):
+            return {}
+        # The files may be on another machine. Their index is in the artifact of the source.
+        listing = self.requires().output().folder / INDEX_NAME
+        location = Location(listing=str(listing) if listing.exists() else "")
+        return split_sizes(source, location, self.validation_share)
 
     def check(self) -> None:
         source, requested = self.source(), self.requires().settings

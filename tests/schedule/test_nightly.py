@@ -301,7 +301,7 @@ def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(backfilled, f
 def test_a_bad_setting_is_refused_under_a_range_too(luigi):
     done = nightly(luigi, "--of", "Nightly", "--start", days_ago(9), "--Train-training-recipe", "x", task="RangeDaily")
     assert done.returncode == 2
-    assert "[Train] training_recipe: expected one of" in done.stderr
+    assert "[Train] training_recipe: expected auto, or one of" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -100,7 +100,7 @@ def test_a_refused_setting_is_reported_too(unattended, webhook):
     done = unattended.nightly("--Train-training-recipe", "onecycl")
     assert done.returncode == 2
     (message,) = webhook.taken
-    assert "[Train] training_recipe: expected one of" in message["reason"]
+    assert "[Train] training_recipe: expected auto, or one of" in message["reason"]
     assert unattended.nightly("--Train-nonsense", "1").returncode == 2
     assert len(webhook.taken) == 1, "the same cause, as far as one can tell"
 

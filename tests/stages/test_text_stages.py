@@ -22,7 +22,7 @@ def text(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_text_is_trained_on_and_reported(text):
-    refused = text.here("tasks", "Report", *SMALL, "--Train-global-batch-size", "32")
+    refused = text.here("tasks", "Report", *SMALL, "--Train-model", "baseline_cnn")
     assert refused.returncode == 2
     expected = "a model for texts such as char_lstm, like the records"
     assert f"[Train] model: expected {expected}, got 'baseline_cnn'" in refused.stderr

@@ -119,7 +119,7 @@ def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
     assert record["reference_flops_per_second"] == 7.0
     read = read_run(tmp_path / "resumed")
     assert [(one.epoch, one.hostname) for one in read.resumed] == [(3, record["finished_on"])]
-    assert remarks(read, read.resumed)[-1] == f"resumed on host {record['finished_on']} after the last epoch"
+    assert remarks(read)[-1] == f"resumed on host {record['finished_on']} after the last epoch"
 
 
 @pytest.mark.slow
