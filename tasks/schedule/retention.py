@@ -221,8 +221,9 @@ def _read_artifact(folder: Path) -> Artifact | None:
     run_of_checkpoint = _mapping(manifest.get("belongs_to"))
     about = vars(record) if record else run_of_checkpoint or manifest
     experiment, upstream = about.get("experiment"), _mapping(manifest.get("identity")).get("upstream")
-    run, initial_run = _mapping(upstream).get("run"), run_of_checkpoint.get("initial_run")
-    needs = (_key(upstream), run, about.get("records_fingerprint"), initial_run)
+    # The identity has the records of a run, even if its record is invalid.
+    inputs, initial_run = _mapping(upstream), run_of_checkpoint.get("initial_run")
+    needs = (_key(upstream), inputs.get("run"), inputs.get("records"), about.get("records_fingerprint"), initial_run)
     here_since = datetime.fromisoformat(manifest["created_at"]) if manifest else datetime.now(UTC)
     if fetched := read_fetched(folder):
         # A damaged note names no date, or one that cannot be compared.

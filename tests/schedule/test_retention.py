@@ -140,6 +140,13 @@ def test_a_run_that_cannot_be_read_is_left_alone(make_run, tmp_path):
     assert [found.folder for found in runs_under(tmp_path)] == [folder]
 
 
+def test_a_run_with_an_invalid_record_still_needs_its_records(make_run, tmp_path):
+    folder = make_run("runs/broken")
+    write_manifest(folder, stage="Train", identity={"upstream": {"records": "r" * 64}}, details={})
+    (folder / "run.json").write_text("{")
+    assert [artifact.needs >= {"r" * 64} for artifact in read_artifacts(tmp_path)] == [True]
+
+
 def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run, tmp_path, caplog):
     folders = [make_run(f"runs/{name}", records_fingerprint="r") for name in ("naive", "valid")]
     record = json.loads((folders[0] / "run.json").read_text())
