@@ -1,9 +1,8 @@
 """NumPy files with arrays of images and labels, such as x_train and y_train, or images and labels."""
 
+import io
 import os
 import re
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -32,14 +31,12 @@ def read_image(folder: str, address: Address) -> bytes:
 
 
 def _encoded(pixels: "np.ndarray") -> bytes:
-    """Encode uint8 (height, width[, 1 or 3]) as PNG. Without compression, all machines write the same bytes."""
-    height, width, *channels = pixels.shape
-    # Each row begins with its filter, 0 for none.
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == [3] else 0, 0, 0, 0)
-    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(rows, 0), b"IEND")
-    framed = (struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in chunks)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+    """Encode uint8 (height, width[, 1 or 3]) as a PNG without compression."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(content, "PNG", compress_level=0)
+    return content.getvalue()
 
 
 def _array(path: Path, name: str) -> "np.ndarray":
