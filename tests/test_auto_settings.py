@@ -47,7 +47,7 @@ def test_a_text_has_no_size_of_images():
         (ImageClassification(), (28, 28, 1), 60_000, "baseline_cnn", 128, 5),
         (ImageClassification(), (28, 28, 1), 1_000, "baseline_cnn", 64, 30),
         (ImageClassification(), (160, 160, 3), 2_914, "efficientnet_lite0", 32, 2),
-        (ImageClassification(), (160, 160, 1), 48, "efficientnet_lite0", 4, 5),
+        (ImageClassification(), (160, 160, 1), 48, "efficientnet_lite0", 16, 5),
         (ImageClassification(), (160, 160, 3), 100_000, "efficientnet_lite0", 32, 2),
         (NextToken(), (101,), 10_038, "char_lstm", 64, 18),
         (NextToken(), (101,), 1_000_000, "char_lstm", 64, 2),
@@ -71,7 +71,7 @@ def test_every_choice_is_a_valid_setting(num_examples, model, replicas):
     chosen = ImageClassification().chosen(settings, (160, 160, 3), num_examples)
     assert chosen.keys() == NAMES - {"model"}
     assert TrainSettings(model=model, replicas=replicas, **chosen)
-    if num_examples >= 10 * replicas:
+    if num_examples >= 160 * replicas:
         assert num_examples // chosen["global_batch_size"] >= 5
 
 

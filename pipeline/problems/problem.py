@@ -30,6 +30,8 @@ PREDICTIONS_NAME = "test_predictions.csv"
 TEST_IMAGES_NAME, EXAMPLES_NAME, AUGMENTED_NAME = "test_images.png", "examples.png", "augmented.png"
 #: Roles of the features of records. Inputs, and for some problems targets, come from the content.
 CONTENT, TARGET = "content", "target"
+# Of [Train] global_batch_size = auto.
+_SMALLEST_BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,9 @@ class Problem(abc.ABC):
         """Return a value for each setting that is ``auto``, for so many examples of the train split."""
         model = self.default_model(content_shape) if settings.model == AUTO else settings.model
         defaults = MODEL_DEFAULTS.get(model, MODEL_DEFAULTS[""])
-        # Ten steps or more per epoch, in powers of two.
+        # A power of two with at least ten steps per epoch. Smaller batches are less accurate (docs/LOG.md).
         size = min(defaults.global_batch_size, 2 ** (max(1, num_examples // 10).bit_length() - 1))
+        size = max(size, min(_SMALLEST_BATCH, num_examples))
         replicas = settings.replicas * settings.processes
         fewest, most = defaults.epochs
         epochs = min(max(round(defaults.examples / num_examples), fewest), most)

@@ -207,7 +207,7 @@ class TrainSettings(StageSettings, section="Train"):
     global_batch_size: Annotated[int | str, or_auto(integer(1, 1_000_000))] = AUTO
     """Number of examples per step. The replicas share them equally. Each epoch drops an incomplete last batch. A
     run with fewer than 10 steps per epoch logs a warning. `auto` means 128, 32 for `efficientnet_lite0` and 64 for
-    `char_lstm`, and less for fewer examples."""
+    `char_lstm`, and down to 16 for fewer examples."""
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
     """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that
     of the training recipe, and `sqrt` by the square root of this ratio. The batch size of the recipe is 2,000 for

@@ -160,7 +160,7 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
         refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
     if size % replicas:
         refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
-    if (steps := train.num_examples // size) < _FEW_STEPS:
+    if (steps := train.num_examples // size) < _FEW_STEPS and "global_batch_size" not in request.chosen:
         _logger.warning(
             "An epoch has only %s of %s examples. With so few steps, a model learns little. Pass a smaller "
             "--Train-global-batch-size, such as %d.",

@@ -170,6 +170,6 @@ def test_jax_trains_on_them_where_nothing_asks_for_tensorflow(small_records, bac
     asked = TrainSettings(**{"global_batch_size": 32, "augment": "", **settings})
     runtime = SimpleNamespace(backend=backend)
     placement = SimpleNamespace(runtime=runtime, num_replicas=1, effective_device="cpu")
-    request = SimpleNamespace(records=small_records, settings=asked, group=ProcessGroup())
+    request = SimpleNamespace(records=small_records, settings=asked, group=ProcessGroup(), chosen={})
     stream = _training_stream(request, read_manifest(small_records), placement)
     assert isinstance(stream.training(0), Batches) is taken
