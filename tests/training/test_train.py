@@ -17,12 +17,12 @@ from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
-    global keras, load_file, named_weights, summaries, tf
+    global keras, load_file, loop, named_weights, summaries, tf
     import keras
     import tensorflow as tf
     from safetensors.numpy import load_file
 
-    from pipeline.training import summaries
+    from pipeline.training import loop, summaries
     from pipeline.training.model import named_weights
 
 
@@ -35,6 +35,25 @@ def test_a_run_leaves_its_record(trained):
     assert record["division"] == {"by": "key", "test_share": 0.0, "validation_share": None}
     assert record["effective_device"] == "cpu"
     assert record["steps_per_epoch"] == 403 // 32
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        # A compilation of 100 s, and then 0.5 s for each step.
+        ([(1, 100.0), (5, 102.0), (8, 103.5), (9, 104.0)], ["Training takes about 46 s more."]),
+        ([(40, 100.0), (80, 120.0)], []),
+        ([(1, 100.0), (5, 102.0)], []),
+    ],
+)
+def test_the_remaining_time_is_logged_once_from_the_steps_after_the_first(steps, said, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    estimate = loop._Estimate(total_steps=100)
+    for step, seconds in steps:
+        monkeypatch.setattr("time.perf_counter", lambda now=seconds: now)
+        estimate(step)
+    monkeypatch.undo()
+    assert caplog.messages == said
 
 
 @pytest.mark.slow
