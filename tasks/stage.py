@@ -78,7 +78,8 @@ class Stage(Configured, luigi.Task):
     @property
     def settings(self) -> StageSettings:
         """The settings with the values that are chosen for ``auto``."""
-        return replace(self.given, **self.chosen())
+        chosen = self.chosen()
+        return replace(self.given, **chosen) if chosen else self.given
 
     @abc.abstractmethod
     def upstream(self) -> object:

@@ -35,10 +35,12 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
     initial, problem = request.initial, problem_of_records(manifest)
     task, splits, image = problem.task(manifest), manifest["splits"], manifest.get("image")
     spec = spec_from_json(manifest["feature_spec"])
+    # Records of earlier versions lack the sides.
+    sides = manifest["source"].get("shorter_sides", (0, 0, 0))
     stored = image and {
         "encoding": image["encoding"],
         "image_size": image["size"],
-        **dict(zip(("smallest_side", "median_side", "largest_side"), manifest["source"]["shorter_sides"], strict=True)),
+        **dict(zip(("smallest_side", "median_side", "largest_side"), sides, strict=True)),
         "resize": image["resize"],
         "store_side": image.get("store_side", 0),
         "store_quality": image.get("store_quality", 0),
