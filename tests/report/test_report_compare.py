@@ -92,6 +92,10 @@ def test_the_head_names_no_lead_over_rows_with_other_test_data(compared):
     assert findings(compared(({}, None), ({"content_digests": OTHER_DIGESTS}, None))) == [only]
 
 
+def test_the_head_names_no_missing_row_beside_a_first_run(compared):
+    assert findings(compared(({}, None))) == []
+
+
 def test_rows_without_common_test_data_are_not_compared(compared):
     report = compared(({}, None), ({"content_digests": OTHER_DIGESTS}, None))
     assert list(compare(report)) == []

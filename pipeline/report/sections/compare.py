@@ -55,10 +55,11 @@ def compare(report: Report) -> Iterator[Section]:
 
 def lead_sentence(report: Report, experiment: str) -> str:
     """Return by how much the best row of an experiment leads the second one. Empty if it is not known."""
-    rows = ranked([row for row in report.scenarios if row.run.experiment == experiment])[0][:2]
-    if len(rows) == 1:
+    listed = [row for row in report.scenarios if row.run.experiment == experiment]
+    rows = ranked(listed)[0][:2]
+    if len(rows) == 1 < len(listed):
         return "Only one row of the scoreboard is comparable, so there is no second one to compare it with."
-    if not _is_comparable(rows):
+    if len(rows) == 1 or not _is_comparable(rows):
         return ""
     field = rows[0].run.ranking.metric
     title, factor, decimals, unit = next((title, *form) for title, name, *form in _METRICS if name == field)
