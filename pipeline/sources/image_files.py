@@ -202,6 +202,14 @@ def _is_whole_png(content: bytes) -> bool:
     return True
 
 
+def as_png(pixels: np.ndarray) -> bytes:
+    """Encode uint8 (height, width[, 1 or 3]) as a PNG without compression."""
+    content = io.BytesIO()
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+    image.save(content, "PNG", compress_level=0)
+    return content.getvalue()
+
+
 def stored_bytes(content: bytes, form: ImageForm, *, is_plain: bool, limits: tuple[int, int] = FULL_RANGE) -> bytes:
     """The bytes of an image in the records. They are its own if it is plain and small and has the records' encoding.
 

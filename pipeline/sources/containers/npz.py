@@ -1,6 +1,5 @@
 """NumPy files with arrays of images and labels, such as x_train and y_train, or images and labels."""
 
-import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,18 +24,11 @@ _lock = Lock()
 
 def read_image(folder: str, address: Address) -> bytes:
     """Read an image. The address is a path, the name of the array and the row."""
+    from pipeline.sources.image_files import as_png
+
     file, name, row = address
     with reading_damaged():
-        return _encoded(_array(Path(folder, file), name)[row])
-
-
-def _encoded(pixels: "np.ndarray") -> bytes:
-    """Encode uint8 (height, width[, 1 or 3]) as a PNG without compression."""
-    from PIL import Image
-
-    content = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(content, "PNG", compress_level=0)
-    return content.getvalue()
+        return as_png(_array(Path(folder, file), name)[row])
 
 
 def _array(path: Path, name: str) -> "np.ndarray":
