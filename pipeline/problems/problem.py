@@ -107,6 +107,8 @@ class Problem(abc.ABC):
     models: ClassVar[tuple[str, ...]] = ()
     #: Whether [Train] augment and test_time_augmentation apply.
     can_augment: ClassVar[bool] = False
+    #: Whether [Train] class_weight applies, because each example has one label.
+    has_classes: ClassVar[bool] = False
     #: Metric of the validation split that selects an epoch, the greatest "accuracy" or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
@@ -166,6 +168,9 @@ class Problem(abc.ABC):
         other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
         if any(settings.model in other.models for other in other_problems):
             refuse("Train", "model", f"a model for {self.units.files}, like the records", settings.model)
+        if settings.class_weight != "none" and not self.has_classes:
+            expected = f"none, as {self.units.files} of these records have no single label each"
+            refuse("Train", "class_weight", expected, settings.class_weight)
         if self.can_augment:
             return
         if settings.augment:

@@ -170,6 +170,7 @@ class RunRecord(Untrusted):
     global_batch_size: Annotated[Count, About("setting", compared=True)]
     scale_learning_rate: Annotated[str, About("setting", compared=True)] = "none"
     augment: Annotated[str, About("setting", compared=True)] = ""
+    class_weight: Annotated[str, About("setting", compared=True)] = "none"
     keep: Annotated[str, About("setting", compared=True)] = "last"
     patience: Annotated[Count, About("setting", compared=True)] = 0
     test_time_augmentation: Annotated[str, About("setting")] = "none"

@@ -52,6 +52,8 @@ PRETRAINED = {
 }
 #: Value of [Train] initial_weights for random weights of a model in ``PRETRAINED``.
 RANDOM = "random"
+#: Value of [Train] class_weight that gives all labels the same weight in the loss.
+BALANCED = "balanced"
 HEAD_THEN_FULL, HEAD, FULL = "head_then_full", "head", "full"
 #: Recipe → its ``networks.training_recipes.Recipe``, or a function that makes an optimizer.
 RECIPES = Registry(
@@ -218,6 +220,10 @@ class TrainSettings(StageSettings, section="Train"):
     """Random augmentation of the train images, such as `flip, crop:4, cutout:8`
     (docs/reference/settings.md#augmentation). It depends only on the seed, the epoch and the position in the records.
     Empty means none, and so does `auto`, because a mirrored digit or letter may have another label."""
+    class_weight: Annotated[str, one_of("none", BALANCED)] = "none"
+    """Weights of the labels in the loss of the train split. `balanced` gives each label the same total weight, so a
+    rare label counts as much as a frequent one. The weight of an example is the number of examples divided by the
+    number of labels and by the number of examples with its label. Losses of other splits have no weights."""
     keep: Annotated[str, one_of("last", "best")] = "last"
     """Which weights to keep. `last` keeps those of the last epoch. `best` keeps the first epoch with the highest
     validation accuracy, or with the lowest validation loss for a text. `best` requires [Records] validation_share."""

@@ -116,7 +116,8 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool) -> str:
     if kind == "imbalance":
         (large, most), (small, least) = result["largest"], result["smallest"]
         reason = f"The train split has {most:,} of {large} and {least:,} of {small}, at least ten times as many"
-        return f"Very unequal labels\n{reason}. Accuracy shows little about the rare labels."
+        remedy = "Read the recall of each label, and try [Train] class_weight = balanced."
+        return f"Very unequal labels\n{reason}. Accuracy shows little about the rare labels. {remedy}"
     if kind == "two_labels":
         images = "1 image has" if result == 1 else f"{result:,} images have"
         return f"The same image with two labels\n{images} more than one label. {files}"

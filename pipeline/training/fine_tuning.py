@@ -6,6 +6,7 @@ seed. The other layers are frozen meanwhile, and their outputs (features) are co
 
 import logging
 import time
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -47,12 +48,15 @@ def freeze_backbone(model: keras.Model, fine_tune: str) -> tuple[str, ...]:
     return tuple(frozen)
 
 
-def fit_head(model: keras.Model, stream: Stream, group: ProcessGroup) -> dict[str, float]:
+def fit_head(
+    model: keras.Model, stream: Stream, group: ProcessGroup, label_weights: Mapping[int, float]
+) -> dict[str, float]:
     """Fit the last layer of a compiled model to the train split. Return the metrics of this as of an epoch."""
     started = time.perf_counter()
     features, labels = _features(model, stream)
     head = model.layers[-1]
-    weights, metrics = logistic_regression(features, labels, head.units)
+    example_weights = np.array([*label_weights.values()], np.float32)[labels] if label_weights else 1
+    weights, metrics = logistic_regression(features, labels, head.units, example_weights)
     # Rounding may differ between hosts.
     *kernel, bias = group.from_chief(weights.tolist())
     head.kernel.assign(kernel)
@@ -63,22 +67,26 @@ def fit_head(model: keras.Model, stream: Stream, group: ProcessGroup) -> dict[st
     return {**metrics, "train_seconds": round(seconds, 4), "examples_per_second": rate, "learning_rate": 0.0}
 
 
-def logistic_regression(features: np.ndarray, labels: np.ndarray, num_labels: int) -> tuple[np.ndarray, dict]:
+def logistic_regression(
+    features: np.ndarray, labels: np.ndarray, num_labels: int, example_weights: np.ndarray | int = 1
+) -> tuple[np.ndarray, dict]:
     """Fit a softmax regression with L2 decay by L-BFGS.
 
-    ``features`` are float32 (examples, features) and ``labels`` int32 (examples,). Return the kernel with the bias as
-    last row, float32 (features + 1, num_labels), and the ``loss`` and ``accuracy`` of these examples.
+    ``features`` are float32 (examples, features) and ``labels`` int32 (examples,). ``example_weights`` have the mean 1.
+    Return the kernel with the bias as last row, float32 (features + 1, num_labels), and the ``loss`` and ``accuracy``
+    of these examples.
     """
     rows, shape = np.arange(len(labels)), (features.shape[1] + 1, num_labels)
+    shares = np.broadcast_to(np.float32(example_weights) / len(labels), len(labels))
 
     def loss_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         *_, log_shares = evaluate(parameters)
         kernel = parameters.reshape(shape)[:-1]
         errors = np.exp(log_shares)
         errors[rows, labels] -= 1
-        errors /= len(labels)
+        errors *= shares[:, None]
         gradient = np.vstack([features.T @ errors + _DECAY * kernel, errors.sum(axis=0)])
-        loss = _DECAY / 2 * (kernel**2).sum() - log_shares[rows, labels].mean(dtype=float)
+        loss = _DECAY / 2 * (kernel**2).sum() - float(shares @ log_shares[rows, labels].astype(float))
         return loss, gradient.ravel().astype(float)
 
     def evaluate(parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +96,7 @@ def logistic_regression(features: np.ndarray, labels: np.ndarray, num_labels: in
     found = scipy.optimize.minimize(loss_and_gradient, np.zeros(shape).ravel(), jac=True, **_L_BFGS)
     weights, log_shares = evaluate(found.x)
     accuracy = (log_shares.argmax(axis=1) == labels).mean()
-    return weights, {"loss": -float(log_shares[rows, labels].mean()), "accuracy": float(accuracy)}
+    return weights, {"loss": -float(shares @ log_shares[rows, labels]), "accuracy": float(accuracy)}
 
 
 def _features(model: keras.Model, stream: Stream) -> tuple[np.ndarray, np.ndarray]:

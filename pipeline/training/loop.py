@@ -178,7 +178,8 @@ def _run_epoch(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> tuple[d
 
 def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
-    head = fit_head(model, stream, setup.group) if epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL) else {}
+    fits_head = epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL)
+    head = fit_head(model, stream, setup.group, setup.label_weights) if fits_head else {}
     if setup.fine_tune == HEAD:
         return head
     per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.plural
@@ -190,6 +191,9 @@ def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> dict[str, f
 
     callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=report_progress)]
     options = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+    # The loss of mixed labels has the weights, because an example has two of them.
+    if setup.label_weights and not setup.labels_mixed:
+        options["class_weight"] = setup.label_weights
     started = time.perf_counter()
     fitted = model.fit(stream.training(epoch - 1), **options)
     seconds, head_seconds = time.perf_counter() - started, head.get("train_seconds", 0)

@@ -70,7 +70,7 @@ def compiled_model(
             use_fast_kernels(model)
         model.compile(
             optimizer=_optimizer(model, training_recipe, settings, total_steps=steps * settings.epochs),
-            loss=mixed_loss(loss) if labels_mixed else loss,
+            loss=mixed_loss(loss, label_weights(manifest, settings)) if labels_mixed else loss,
             metrics=[mixed_accuracy()] if labels_mixed else problem.metrics(),
             jit_compile=jit_compile,
             # Keras supports several steps per execution only on one replica (keras-team/keras issue 19246).
@@ -113,14 +113,33 @@ def _optimizer(
     return optimizer
 
 
-def mixed_loss(plain: Crossentropy) -> Callable:
-    """Loss for plain labels or mixed labels, float32 (batch, 3): label, second label, share of the first label."""
+def label_weights(manifest: Mapping, settings: TrainSettings) -> dict[int, float]:
+    """Label → its weight in the loss for [Train] class_weight. Empty if all labels have the same weight.
+
+    The mean weight of the train split is 1. Labels without examples there have the weight 1.
+    """
+    if settings.class_weight == "none":
+        return {}
+    counts = [*manifest["splits"]["train"]["label_counts"].values()]
+    per_label = sum(counts) / sum(map(bool, counts))
+    return {label: per_label / count if count else 1.0 for label, count in enumerate(counts)}
+
+
+def mixed_loss(plain: Crossentropy, weights: Mapping[int, float] | None = None) -> Callable:
+    """Loss for plain labels or mixed labels, float32 (batch, 3): label, second label, share of the first label.
+
+    ``weights`` of labels apply to mixed labels only, which evaluations have not.
+    """
+    by_label = np.array([*weights.values()] if weights else [], np.float32)
 
     def loss(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
         if not (columns := _mixed_columns(labels)):
             return plain(labels, outputs)
         first, second, share = columns
-        return share * plain(first, outputs) + (1 - share) * plain(second, outputs)
+        rest = 1 - share
+        if weights:
+            share, rest = share * keras.ops.take(by_label, first), rest * keras.ops.take(by_label, second)
+        return share * plain(first, outputs) + rest * plain(second, outputs)
 
     loss.of_plain = plain
     return loss

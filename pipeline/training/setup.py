@@ -26,7 +26,7 @@ from pipeline.streams.numpy_stream import ColumnStream
 from pipeline.streams.tf_data import InputStream, fits_in_memory
 from pipeline.training.fine_tuning import effective_fine_tune
 from pipeline.training.launch import TrainRequest
-from pipeline.training.model import begin, compiled_model
+from pipeline.training.model import begin, compiled_model, label_weights
 
 _EVALUATION_BATCH_SIZE = 1_000
 # Limit of input bytes per evaluation batch. With 1,000 images of 160 pixels, EfficientNet-Lite0 needs 5.5 GB.
@@ -97,14 +97,15 @@ class TrainingSetup:
         clock.enter("startup")
         self.receipt = self._write_receipt()
         self.outputs = kind_of_outputs(self.task, settings.model, self.precision)
-        augmentation = self.stream.augmentation
+        self.labels_mixed = bool(self.stream.augmentation and self.stream.augmentation.mixes)
+        self.label_weights = label_weights(manifest, settings)
         self.model = compiled_model(
             manifest,
             settings,
             placement,
             self.stream.steps_per_epoch,
             outputs=self.outputs,
-            labels_mixed=bool(augmentation and augmentation.mixes),
+            labels_mixed=self.labels_mixed,
             prepare=self._begin,
         )
 

@@ -45,6 +45,7 @@ OTHERWISE = {
     "initial_weights_digest": "4" * 64,
     "label_smoothing": 0.0,
     "augment": "flip",
+    "class_weight": "balanced",
     "keep": "best",
     "patience": 3,
     "tokens": "bytes",

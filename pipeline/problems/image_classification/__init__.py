@@ -21,6 +21,7 @@ class ImageClassification(Problem):
     name = "image_classification"
     features = {IMAGE: CONTENT, LABEL: TARGET}
     can_augment = True
+    has_classes = True
     units = Units("image", "images", "images")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
