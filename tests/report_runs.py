@@ -94,7 +94,7 @@ def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> 
 
     Two mistakes, a correct test image and three examples are shown.
     """
-    from pipeline.problems.image_classification.evaluation import judge
+    from pipeline.problems.classification import judge
 
     count = len(labels)
     predicted = [(label, label) for label in range(count)] * 24

@@ -30,6 +30,7 @@ def setup_module() -> None:
         Crossentropy, \
         Split, \
         calibration, \
+        classification, \
         evaluate, \
         evaluation, \
         metrics, \
@@ -41,15 +42,10 @@ def setup_module() -> None:
     import tensorflow as tf
 
     from pipeline.models.model import Crossentropy
+    from pipeline.problems import classification
+    from pipeline.problems.classification import Predictions, calibration, judge, metrics
     from pipeline.problems.image_classification import evaluation
-    from pipeline.problems.image_classification.evaluation import (
-        Predictions,
-        calibration,
-        evaluate,
-        judge,
-        metrics,
-        predict,
-    )
+    from pipeline.problems.image_classification.evaluation import evaluate, predict
     from pipeline.streams.tf_data import InputStream, Split
 
 
@@ -92,7 +88,7 @@ def test_precision_recall_and_f1_are_as_defined(rows):
 @given(predictions)
 def test_calibration_bins_hold_every_example_where_its_confidence_lies(rows):
     bins = judged(rows)["calibration"]
-    assert len(bins) == evaluation.CALIBRATION_BINS
+    assert len(bins) == classification.CALIBRATION_BINS
     assert sum(one["examples"] for one in bins) == len(rows)
     for one in bins:
         assert (one["confidence"] is None) == (one["examples"] == 0)
@@ -181,12 +177,12 @@ def test_mistakes_are_the_most_confident_ones_with_their_own_pixels(evaluated, n
     images, labels = (np.concatenate(part) for part in zip(*stream(small_records).evaluation(), strict=True))
     probabilities = network.predict(images, verbose=0)
     wrong = np.flatnonzero(probabilities.argmax(axis=1) != labels)
-    expected = sorted(wrong, key=lambda index: (-probabilities[index].max(), index))[: evaluation.MAX_MISTAKES]
-    mistakes = facts["test_images"][: evaluation.MAX_MISTAKES]
+    expected = sorted(wrong, key=lambda index: (-probabilities[index].max(), index))[: classification.MAX_MISTAKES]
+    mistakes = facts["test_images"][: classification.MAX_MISTAKES]
     found = [one["index"] for one in mistakes]
-    assert len(found) == evaluation.MAX_MISTAKES
+    assert len(found) == classification.MAX_MISTAKES
     # Batches of another size round otherwise: of two as sure either may come first.
-    assert len(set(found) & set(expected)) >= evaluation.MAX_MISTAKES - 1
+    assert len(set(found) & set(expected)) >= classification.MAX_MISTAKES - 1
     confidences = [one["confidence"] for one in mistakes]
     assert confidences == sorted(confidences, reverse=True)
     for one, tile in zip(mistakes, tiles, strict=True):
@@ -206,7 +202,7 @@ def test_the_examples_are_random_test_images_of_each_label_with_their_names(eval
     _, facts, _ = evaluated
     examples, labels = facts["examples"], np.concatenate([labels for _, labels in stream(small_records).evaluation()])
     counts = np.bincount([one["label"] for one in examples], minlength=10)
-    np.testing.assert_array_equal(counts, np.minimum(np.bincount(labels, minlength=10), evaluation.EXAMPLES_PER_LABEL))
+    np.testing.assert_array_equal(counts, np.minimum(np.bincount(labels, minlength=10), classification.EXAMPLES_PER_LABEL))
     names = stored_keys(small_records)
     assert all((labels[one["index"]], names[one["index"]]) == (one["label"], one["name"]) for one in examples)
     of_first = [one["index"] for one in examples if one["label"] == 0]
@@ -226,8 +222,8 @@ def test_a_split_read_from_disk_gives_the_same_facts(evaluated, network, small_r
 def test_pictured_are_confident_mistakes_frequent_confusions_and_uncertain_correct_ones(rows, most, uncertain):
     labels, predicted, confidence = np.array(rows, int).reshape(-1, 3).T
     limits = {"MAX_MISTAKES": most, "MAX_CONFUSIONS": 2, "MISTAKES_PER_CONFUSION": 2, "MAX_UNCERTAIN": uncertain}
-    with mock.patch.multiple(evaluation, **limits):
-        found = evaluation.pictured_images(labels, predicted, confidence)
+    with mock.patch.multiple(classification, **limits):
+        found = classification.shown_examples(labels, predicted, confidence)
     assert len(found) == len(set(found))
     wrong = sorted(np.flatnonzero(labels != predicted), key=lambda index: -confidence[index])
     assert found[: len(wrong[:most])] == wrong[:most]
@@ -247,8 +243,8 @@ def test_a_network_without_mistakes_has_only_its_least_confident_images(small_re
     perfect = Predictions(labels, np.eye(10, dtype=np.float32)[labels])
     facts, tiles = evaluated_of(perfect, test, read_manifest(small_records), tmp_path)
     assert (facts["accuracy"], len(tiles)) == (1.0, 0)
-    assert [one["label"] == one["predicted"] for one in facts["test_images"]] == [True] * evaluation.MAX_UNCERTAIN
-    monkeypatch.setattr(evaluation, "MAX_UNCERTAIN", 0)
+    assert [one["label"] == one["predicted"] for one in facts["test_images"]] == [True] * classification.MAX_UNCERTAIN
+    monkeypatch.setattr(classification, "MAX_UNCERTAIN", 0)
     (tmp_path / TEST_IMAGES_NAME).unlink()
     facts, _ = evaluated_of(perfect, test, read_manifest(small_records), tmp_path)
     assert facts["test_images"] == []
@@ -268,14 +264,14 @@ CONFLICTS = """image,split,place,label,name
 
 def test_test_images_with_identical_images_of_other_labels_are_named(tmp_path):
     (tmp_path / "duplicates.csv").write_text(CONFLICTS)
-    assert evaluation.read_conflicts(tmp_path, ["cat", "dog", "ship"]) == [
+    assert classification.read_conflicts(tmp_path, ["cat", "dog", "ship"]) == [
         {"index": 3, "label": 0, "name": "train/cat.png"},
         {"index": 4, "label": 1, "name": "test/dog.png"},
     ]
 
 
 def test_label_conflicts_are_read_if_the_records_have_any(small_records, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluation, "read_conflicts", lambda *arguments: ["conflict"])
+    monkeypatch.setattr(classification, "read_conflicts", lambda *arguments: ["conflict"])
     test, manifest = stream(small_records), read_manifest(small_records)
     guesses = Predictions(np.zeros(101, int), np.eye(10, dtype=np.float32)[np.zeros(101, int)])
     for number, conflicts in ((0, []), (1, ["conflict"])):
@@ -285,7 +281,7 @@ def test_label_conflicts_are_read_if_the_records_have_any(small_records, tmp_pat
 
 @pytest.mark.parametrize("is_right", [True, False])
 def test_a_split_without_the_first_labels_leaves_no_sheet_of_examples(small_records, tmp_path, monkeypatch, is_right):
-    monkeypatch.setattr(evaluation, "EXAMPLES_PER_LABEL", 0)
+    monkeypatch.setattr(classification, "EXAMPLES_PER_LABEL", 0)
     test = stream(small_records)
     labels = np.concatenate([labels for _, labels in test.evaluation()])
     guesses = Predictions(labels, np.eye(10, dtype=np.float32)[labels if is_right else 9 - labels])

@@ -1,0 +1,249 @@
+"""Predictions and metrics of classifiers of any examples.
+
+Metrics and the predictions of all test examples are written to files. The report therefore needs no records.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from pipeline.models.model import PROBABILITIES, as_probabilities, kind_trained_on
+from pipeline.problems.problem import PREDICTIONS_NAME, EvaluatedRun, Stream
+from pipeline.records.features import DUPLICATES_NAME, TEST_NAMES
+
+CALIBRATION_BINS = 15
+MAX_MISTAKES = 24
+MAX_CONFUSIONS, MISTAKES_PER_CONFUSION = 6, 4
+MAX_UNCERTAIN = 12
+EXAMPLES_PER_LABEL = 6
+MAX_EXAMPLE_LABELS = 10
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions for a split, in its stored order.
+
+    ``labels`` are the true labels, int32 (examples,). ``outputs`` are float32 (examples, num_labels), of the ``kind``
+    "logits" or "probabilities", and NaN if the model diverged.
+    """
+
+    labels: np.ndarray
+    outputs: np.ndarray
+    kind: str = PROBABILITIES
+
+
+def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = "none") -> Predictions:
+    """Return the outputs of one pass over a split."""
+    outputs = model.predict(stream.evaluation(), verbose=0).astype(np.float32)
+    labels = np.concatenate([labels for _, labels in stream.evaluation().as_numpy_iterator()])
+    return Predictions(labels, outputs, kind_trained_on(model))
+
+
+def metrics(model: keras.Model, predictions: Predictions) -> dict[str, float]:
+    """Return the mean ``loss`` of the compiled model and the ``accuracy``, like Keras's evaluate."""
+    losses = keras.losses.get(model.loss)(predictions.labels, keras.ops.convert_to_tensor(predictions.outputs))
+    correct = predictions.outputs.argmax(axis=1) == predictions.labels
+    return {"loss": float(keras.ops.mean(losses)), "accuracy": float(correct.mean())}
+
+
+def quick_metrics(model: keras.Model, stream: Stream) -> dict[str, float]:
+    """Return the same from Keras's evaluate, which stores no outputs."""
+    results = model.evaluate(stream.evaluation(), verbose=0, return_dict=True)
+    return {name: results[name] for name in ("loss", "accuracy")}
+
+
+@dataclass(frozen=True)
+class EvaluatedLabels:
+    """Evaluation of all test examples, as plain JSON ``facts``.
+
+    ``shown`` and ``random`` are entries of test examples with their ``index``, ``label`` and ``predicted``. ``shown``
+    also have their ``confidence``, and ``random`` their ``name``.
+    """
+
+    facts: Mapping
+    shown: list[dict]
+    random: list[dict]
+
+    @property
+    def num_mistakes(self) -> int:
+        """Number of the first ``shown`` that are the most confident mistakes."""
+        mistakes = [entry for entry in self.shown if entry["label"] != entry["predicted"]]
+        return min(MAX_MISTAKES, len(mistakes))
+
+
+def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLabels:
+    """Compare predictions with the labels, and write test_predictions.csv."""
+    manifest, labels, names = run.manifest, predictions.labels, list(run.manifest["label_names"])
+    # A diverged model gives NaN as its confidence.
+    probabilities = np.nan_to_num(as_probabilities(predictions.outputs, predictions.kind), nan=0.0)
+    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
+    # All runs on the same records have the same examples.
+    order = np.random.default_rng(0).permutation(len(labels))
+    of_labels = [order[labels[order] == label][:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)]
+    records = Path(run.test.split.files[0]).parent
+    keys = read_names(records)
+    write_predictions(run.folder / PREDICTIONS_NAME, keys, names, labels, probabilities)
+
+    def entry(index: int) -> dict:
+        return {"index": index, "label": int(labels[index]), "predicted": int(predicted[index])}
+
+    findings = manifest.get("findings", {})
+    facts = {
+        "label_names": names,
+        "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
+        **judge(labels, predicted, confidence, num_labels=len(names)),
+        "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
+        "without_duplicates": _without(findings.get("test_in_train", ()), labels == predicted),
+        "label_conflicts": read_conflicts(records, names) if findings.get("two_labels") else [],
+    }
+    shown = [
+        entry(index) | {"confidence": round(float(confidence[index]), 6)}
+        for index in shown_examples(labels, predicted, confidence)
+    ]
+    random = [entry(index) | {"name": keys[index]} for index in np.concatenate(of_labels).tolist()]
+    return EvaluatedLabels(facts, shown, random)
+
+
+def shown_examples(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> list[int]:
+    """Return the indices of the test examples that the report shows, each once. All arguments are (examples,).
+
+    These are the most confident mistakes, the most confident mistakes of each of the most frequent confusions, and the
+    correct predictions with the least confidence.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    is_wrong = labels[order] != predicted[order]
+    mistakes, correct = order[is_wrong], order[~is_wrong]
+    pairs = np.stack([labels[mistakes], predicted[mistakes]], axis=1)
+    confusions, counts = np.unique(pairs, axis=0, return_counts=True)
+    confused = [
+        mistakes[(pairs == pair).all(axis=1)][:MISTAKES_PER_CONFUSION]
+        for pair in confusions[np.argsort(-counts, kind="stable")][:MAX_CONFUSIONS]
+    ]
+    chosen = [mistakes[:MAX_MISTAKES], *confused, correct[::-1][:MAX_UNCERTAIN]]
+    return list(dict.fromkeys(np.concatenate(chosen).tolist()))
+
+
+def read_conflicts(records: Path, names: Sequence[str]) -> list[dict]:
+    """Return the test examples with an identical content and another label.
+
+    Each has its ``index`` in stored order, and the ``label`` and the ``name`` of the first such example.
+    """
+    conflicts = []
+    with (records / DUPLICATES_NAME).open(newline="", encoding="utf-8") as file:
+        for _, rows in groupby(csv.DictReader(file), itemgetter("image")):
+            first, *others = rows
+            other = next((row for row in others if row["label"] != first["label"]), None)
+            for row in (first, *others) if other else ():
+                copy = other if row["label"] == first["label"] else first
+                if row["split"] == "test":
+                    conflict = {"index": int(row["place"]), "label": names.index(copy["label"]), "name": copy["name"]}
+                    conflicts.append(conflict)
+    return conflicts
+
+
+def read_names(records: Path) -> list[str]:
+    """Return the names of the test examples in stored order, see ``TEST_NAMES``."""
+    with (records / TEST_NAMES).open(newline="", encoding="utf-8") as file:
+        return [name for (name,) in csv.reader(file)][1:]
+
+
+def write_predictions(
+    path: Path, keys: Sequence[str], names: Sequence[str], labels: np.ndarray, probabilities: np.ndarray
+) -> None:
+    """Write a row per test example in stored order, with the labels by name.
+
+    ``probabilities`` is float (examples, num_labels). Those of the predicted, the second and the actual label are
+    rounded to six digits.
+    """
+    rows = np.arange(len(labels))
+    predicted, others = probabilities.argmax(axis=1), probabilities.copy()
+    others[rows, predicted] = -1
+    chosen = [predicted, others.argmax(axis=1), labels]
+    columns = [[names[label] for label in each] for each in chosen]
+    shares = [[f"{share:.6g}" for share in probabilities[rows, each].clip(0, 1)] for each in chosen]
+    header = ("key", "label", "predicted", "probability", "second", "second_probability", "label_probability")
+    table = zip(keys, columns[2], columns[0], shares[0], columns[1], shares[1], shares[2], strict=True)
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        csv.writer(file).writerows([header, *table])
+
+
+def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:
+    """Compute metrics of predictions, as plain JSON data.
+
+    ``labels`` and ``predicted`` are int (examples,), from 0. ``confidence`` is the probability of the predicted label,
+    float (examples,) from 0 to 1.
+
+    Returns:
+        ``num_examples``, ``accuracy`` and ``expected_calibration_error`` with the ``calibration`` bins.
+        ``confusion_matrix`` counts by true label (row) and predicted label (column). ``classes`` has ``examples``,
+        ``precision``, ``recall`` and ``f1`` per label, null for a division by zero.
+    """
+    confusion = np.zeros((num_labels, num_labels), np.int64)
+    np.add.at(confusion, (labels, predicted), 1)
+    correct = labels == predicted
+    return {
+        "num_examples": len(labels),
+        "accuracy": float(correct.mean()),
+        "confusion_matrix": confusion.tolist(),
+        "classes": _classes(confusion),
+        **calibration(correct, confidence),
+    }
+
+
+def calibration(correct: np.ndarray, confidence: np.ndarray) -> dict:
+    """Compute bins of equal width by confidence, float (examples,) from 0 to 1. ``correct`` is bool (examples,).
+
+    Returns:
+        ``calibration`` has ``low``, ``high``, ``examples`` and the mean ``confidence`` and ``accuracy`` per bin, null
+        if the bin is empty. ``expected_calibration_error`` is their mean distance, weighted by the examples of the
+        bins (Guo et al. 2017, equation 3).
+    """
+    bin_index = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    counts, confidence_sums, correct_sums = (
+        np.bincount(bin_index, weights, minlength=CALIBRATION_BINS) for weights in (None, confidence, correct)
+    )
+    bins = [
+        {
+            "low": index / CALIBRATION_BINS,
+            "high": (index + 1) / CALIBRATION_BINS,
+            "examples": int(count),
+            "confidence": _share(confidence_sums[index], count),
+            "accuracy": _share(correct_sums[index], count),
+        }
+        for index, count in enumerate(counts)
+    ]
+    error = float(np.abs(correct_sums - confidence_sums).sum() / len(correct))
+    return {"calibration": bins, "expected_calibration_error": error}
+
+
+def _classes(confusion: np.ndarray) -> list[dict]:
+    return [
+        {
+            "examples": int(actual),
+            "precision": _share(hits, predicted),
+            "recall": _share(hits, actual),
+            # The harmonic mean of precision and recall if both exist.
+            "f1": _share(2 * hits, predicted + actual),
+        }
+        for hits, predicted, actual in zip(
+            confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1), strict=True
+        )
+    ]
+
+
+def _share(count: float, total: float) -> float | None:
+    return float(count / total) if total else None
+
+
+def _without(duplicates: Sequence[int], correct: np.ndarray) -> dict | None:
+    """Return the accuracy on test examples that the train split does not contain, None without duplicates."""
+    if not duplicates:
+        return None
+    unique = np.delete(correct, duplicates)
+    return {"num_examples": len(unique), "accuracy": _share(unique.sum(), len(unique))}
