@@ -29,7 +29,7 @@ from pipeline.report.formats import spread
 from pipeline.report.templating import TEMPLATES
 
 if TYPE_CHECKING:
-    from pipeline.report.sections.images import Bin
+    from pipeline.report.sections.labels import Bin
 
 # Marker in matplotlib → sign in the page's legend. Shapes distinguish lines without color.
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚", "X": "✖", "*": "★"}

@@ -20,7 +20,8 @@ from pipeline.problems.problem import (
     EvaluatedRun,
     open_split,
 )
-from pipeline.report.sections.images import ImageEvaluation, read_predictions
+from pipeline.report.sections.images import ImageEvaluation
+from pipeline.report.sections.labels import read_predictions
 
 
 def setup_module() -> None:
@@ -202,7 +203,9 @@ def test_the_examples_are_random_test_images_of_each_label_with_their_names(eval
     _, facts, _ = evaluated
     examples, labels = facts["examples"], np.concatenate([labels for _, labels in stream(small_records).evaluation()])
     counts = np.bincount([one["label"] for one in examples], minlength=10)
-    np.testing.assert_array_equal(counts, np.minimum(np.bincount(labels, minlength=10), classification.EXAMPLES_PER_LABEL))
+    np.testing.assert_array_equal(
+        counts, np.minimum(np.bincount(labels, minlength=10), classification.EXAMPLES_PER_LABEL)
+    )
     names = stored_keys(small_records)
     assert all((labels[one["index"]], names[one["index"]]) == (one["label"], one["name"]) for one in examples)
     of_first = [one["index"] for one in examples if one["label"] == 0]

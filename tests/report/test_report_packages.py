@@ -119,6 +119,6 @@ def test_an_evaluation_of_another_version_of_the_package_is_left_out(package, fo
 
 
 def test_a_fault_of_a_function_that_is_built_in_is_raised(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.report.sections.images.card", lambda run: 1 / 0)
+    monkeypatch.setattr("pipeline.report.sections.labels.card", lambda run: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         render([write_evaluation(make_run(), ("cat", "dog"))], tmp_path / "out")

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 from pipeline.errors import plural
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Box, Facts, Gallery, Picture, Section, Table, Text, numbers, titled, words
+from pipeline.report.blocks import Block, Box, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.report import Report
-from pipeline.report.sections.images import ImageEvaluation, label_names
 from pipeline.report.sections.summary import data_warnings
 
-_MAX_LABELS, _OPEN_LABELS = 100, 12
 _CONTENT = {
     "yes": "The content equals the original.",
     "no": "The content was not verified.",
@@ -62,25 +60,6 @@ def _division(run: Run) -> Iterator[str]:
             moved.append(f"{part} {fmt.as_published(100 * share)}% of {whole} to the {split} split")
             whole = "the rest"
     yield f"{how} assigned {' and '.join(moved)}." if moved else "The splits are those of the source."
-
-
-def image_blocks(report: Report, run: Run) -> list[Block]:
-    """Return examples of each label, and their number per label and split."""
-    evaluation: ImageEvaluation = run.evaluation
-    names, pictures = label_names(evaluation), report.pictures_of(run).get("examples", ())
-    examples: dict[int, list[Picture]] = {}
-    for example, png in zip(evaluation.examples, pictures, strict=False):
-        name = fmt.plain(example.name, 300) or f"test image {fmt.number(example.index)}"
-        examples.setdefault(example.label, []).append(Picture(png, f"{names[example.label]}: {name}"))
-    counts = {split: labels for split, labels in evaluation.label_counts.items() if labels}
-    labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_LABELS]
-    rows = [(fmt.plain(label, 24), *(fmt.number(split.get(label, 0)) for split in counts.values())) for label in labels]
-    title, columns = "Examples per label and split", [*words("label"), *numbers(*map(fmt.plain, counts))]
-    table = Box("fold", [Table(columns, rows, label=title, style="classes")], title, is_open=len(rows) <= _OPEN_LABELS)
-    groups = Box("groups", [Gallery(images, names[label]) for label, images in examples.items()])
-    # Earlier versions took the first images, without names.
-    test_images = "Random test images" if any(example.name for example in evaluation.examples) else "Test images"
-    return [*titled(f"{test_images} of each label", groups), table]
 
 
 def lineage(report: Report) -> Iterator[Section]:

@@ -1,0 +1,322 @@
+"""Evaluation of a classifier of any examples, with confusions, suspected label errors and calibration."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+from pydantic import Field, model_validator
+
+from pipeline.errors import DamagedArtifactError
+from pipeline.problems.problem import PREDICTIONS_NAME
+from pipeline.report import drawings
+from pipeline.report.blocks import Block, Box, Cell, Chart, Links, Table, Text, numbers, words
+from pipeline.report.data.label_errors import suspected_label_errors
+from pipeline.report.data.reading import Run
+from pipeline.report.formats import MISSING, left_out, number, percent, plain, run_name
+from pipeline.report.report import Report
+from pipeline.runs.validation import Count, Number, Untrusted, message
+
+# A larger matrix is unreadable, so its most frequent confusions are listed instead.
+_MAX_MATRIX = 25
+_MAX_CLASSES = 100
+_MAX_ON_CARD = 5
+_MAX_CALIBRATIONS, _MAX_SUSPECTS = 8, 20
+_OPEN_LABELS = 12
+#: Letters of a file's name.
+MAX_NAME = 300
+# Limit above the size of any supported dataset.
+_MAX_LABELS = 10_000
+
+
+class LabelMetrics(Untrusted):
+    """Metrics of a label."""
+
+    examples: Count
+    precision: Number
+    recall: Number
+    f1: Number
+
+
+class Bin(Untrusted):
+    """Predictions within a range of confidence."""
+
+    low: Number
+    high: Number
+    examples: Count
+    confidence: Number
+    accuracy: Number
+
+
+class Labeled(Untrusted):
+    """A test example and its label."""
+
+    index: Count
+    label: Count
+
+
+class Example(Labeled):
+    """A test example. Earlier versions lack the name."""
+
+    name: str = ""
+
+
+class Shown(Labeled):
+    """A test example with its prediction."""
+
+    predicted: Count
+    confidence: Number
+
+
+class WithoutDuplicates(Untrusted):
+    """The accuracy on the test examples that the train split does not contain."""
+
+    num_examples: Count
+    accuracy: Number
+
+
+class LabelEvaluation(Untrusted):
+    """Evaluation of a classifier. Subclasses add the fields with the examples to show."""
+
+    #: Name of an example, and of the fields with test examples, those with a prediction first.
+    noun: ClassVar[str] = "example"
+    shown_fields: ClassVar[tuple[str, ...]] = ()
+
+    label_names: Annotated[list[str], Field(min_length=1, max_length=_MAX_LABELS)]
+    label_counts: dict[str, dict[str, Count]]
+    num_examples: Count
+    accuracy: Number
+    confusion_matrix: list[list[Count]]
+    classes: list[LabelMetrics]
+    calibration: list[Bin]
+    expected_calibration_error: Number
+    data_warnings: list[tuple[str, str]] = []
+    without_duplicates: WithoutDuplicates | None = None
+    # Test examples with identical content and another label.
+    label_conflicts: list[Example] = []
+
+    @property
+    def shown(self) -> Sequence[Shown]:
+        """The test examples with predictions that the report shows."""
+        return getattr(self, self.shown_fields[0])
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> "LabelEvaluation":
+        count = len(self.label_names)
+        if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
+            raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
+        fields = ("label_conflicts", *self.shown_fields)
+        names = " and ".join(f'"{name}"' for name in fields)
+        tested = [item for name in fields for item in getattr(self, name)]
+        labels = (item.label for item in tested)
+        if (greatest := max((*labels, *(item.predicted for item in self.shown)), default=0)) >= count:
+            raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
+        if (greatest := max((item.index for item in tested), default=-1)) >= self.num_examples:
+            raise ValueError(f"{names}: expected indices below {self.num_examples}, found {greatest}")
+        return self
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of the test examples, in stored order.
+
+    ``labels``, ``predicted`` and ``second`` are indices of labels, int32 (examples,). The probabilities of the
+    predicted, the second and the actual label are float64 (examples,).
+    """
+
+    keys: list[str]
+    labels: np.ndarray
+    predicted: np.ndarray
+    second: np.ndarray
+    probability: np.ndarray
+    second_probability: np.ndarray
+    label_probability: np.ndarray
+
+
+def read_predictions(folder: Path, facts: LabelEvaluation) -> Predictions | None:
+    """Read the predictions of a run, None if an earlier version wrote it. Raises DamagedArtifactError."""
+    path, shares = folder / PREDICTIONS_NAME, ("probability", "second_probability", "label_probability")
+    if not path.exists():
+        return None
+    types = dict.fromkeys(("key", "label", "predicted", "second"), pa.string()) | dict.fromkeys(shares, pa.float64())
+    try:
+        table = pyarrow.csv.read_csv(
+            path,
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=[*types]),
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedArtifactError(message(path, f"expected a table of predictions: {error}")) from error
+    if table.num_rows != facts.num_examples:
+        raise DamagedArtifactError(message(path, f"expected {facts.num_examples} rows, found {table.num_rows}"))
+    names = pa.array(facts.label_names)
+    labels = [pyarrow.compute.index_in(table[name], names) for name in ("label", "predicted", "second")]
+    probabilities = [table[name].to_numpy() for name in shares]
+    # A comparison with NaN is false.
+    if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
+        raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
+    return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
+
+
+def label_names(facts: LabelEvaluation) -> list[str]:
+    """Return the labels of an evaluation."""
+    return [plain(name, 24) for name in facts.label_names]
+
+
+def heading(facts: LabelEvaluation, num_shown: int) -> list[Block]:
+    """Return the number of mistakes, and the accuracy without duplicates if there are any."""
+    wrong = sum(sum(row) - row[true] for true, row in enumerate(facts.confusion_matrix))
+    shown = f", the {number(num_shown)} most confident first" if num_shown else ""
+    unique, duplicates = facts.without_duplicates, ""
+    if unique:
+        duplicates = (
+            f"The test accuracy is {percent(facts.accuracy)} on all {facts.noun}s, {percent(unique.accuracy)} on the "
+            f"{number(unique.num_examples)} that the train split does not contain."
+        )
+    return [
+        Text(f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test {facts.noun}s{shown}", "heading"),
+        Text(duplicates, "note"),
+    ]
+
+
+def label_blocks(report: Report, run: Run, name: str) -> Iterator[Block]:
+    """Yield the suspected label errors of the best run, and the metrics of each label and the calibration of any."""
+    facts: LabelEvaluation = run.evaluation
+    predictions = report.predictions_of(run)
+    if predictions and run is report.ordered()[0]:
+        yield from _label_errors(facts, predictions)
+    columns = [*words("label"), *numbers(f"test {facts.noun}s", "precision", "recall", "F1")]
+    classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
+    yield Box("fold", [classes, Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))], "By label")
+    calibration = f"Calibration: expected error {percent(facts.expected_calibration_error)}"
+    chart = Chart(
+        f"Calibration of {run_name(run)} over {number(facts.num_examples)} {facts.noun}s",
+        partial(drawings.plot_calibration, facts.calibration),
+        [
+            f"confidence {percent(interval.confidence)}, accuracy {percent(interval.accuracy)}"
+            for interval in facts.calibration
+            if interval.accuracy is not None
+        ],
+    )
+    # Drawings of many runs would dominate the page.
+    is_drawn = run in report.requested()[:_MAX_CALIBRATIONS]
+    yield Box("fold", [chart], calibration) if is_drawn else Text(calibration)
+
+
+def described(facts: LabelEvaluation, item: Shown, predictions: Predictions | None) -> tuple[str, str, tuple[str, str]]:
+    """Return the name of a shown test example, its prediction, and the names of its actual and predicted label."""
+    names, index = label_names(facts), item.index
+    actual, predicted, share = names[item.label], names[item.predicted], percent(item.confidence)
+    name = plain(predictions.keys[index], MAX_NAME) if predictions else f"test {facts.noun} {number(index)}"
+    title = f"predicted {predicted} ({share}), actual {actual}"
+    if actual == predicted:
+        title = f"predicted and actual {actual} ({share})"
+    if predictions and item.label != item.predicted:
+        title += f" ({percent(predictions.label_probability[index])})"
+    elif predictions:
+        title += f", second {names[predictions.second[index]]} ({percent(predictions.second_probability[index])})"
+    return name, title, (actual, predicted)
+
+
+def _label_errors(facts: LabelEvaluation, predictions: Predictions) -> list[Block]:
+    """Return the suspected label errors, with a file of all of them. Empty without any."""
+    labels, fields = facts.label_names, ("labels", "predicted", "probability", "label_probability")
+    copies = {conflict.index: (conflict.name, labels[conflict.label]) for conflict in facts.label_conflicts}
+    suspects = suspected_label_errors(*(getattr(predictions, field) for field in fields), copies).tolist()
+    if not suspects:
+        return []
+    file, lines = io.StringIO(newline=""), []
+    writer = csv.writer(file)
+    writer.writerow(("key", "label", "label_probability", "predicted", "probability", "copy", "copy_label"))
+    for index in suspects:
+        pairs = [
+            (labels[predictions.labels[index]], predictions.label_probability[index]),
+            (labels[predictions.predicted[index]], predictions.probability[index]),
+        ]
+        key, (copy, copy_label) = predictions.keys[index], copies.get(index, ("", ""))
+        writer.writerow((key, *pairs[0], *pairs[1], copy, copy_label))
+        note = (
+            f"An identical {facts.noun} has the label {plain(copy_label, 24)}: {plain(copy, MAX_NAME)}" if copy else ""
+        )
+        lines.append((Cell(plain(key, MAX_NAME), [note]), *(f"{plain(name, 24)} ({percent(p)})" for name, p in pairs)))
+    columns, shown = words(f"test {facts.noun}", "actual", "predicted"), lines[:_MAX_SUSPECTS]
+    table = Table(columns, shown, label="Suspected label errors", style="classes files")
+    return [
+        Text(
+            f"Suspected label errors: {number(len(lines))} of {number(facts.num_examples)} test {facts.noun}s",
+            "heading",
+        ),
+        Text("Candidates only. Check them by eye. A less accurate model suspects more labels."),
+        Links([("label_errors.csv", "label_errors.csv")], {"label_errors.csv": file.getvalue()}),
+        Box("fold", [table], f"The {number(len(shown))} most suspect"),
+    ]
+
+
+def matrix(facts: LabelEvaluation, name: str) -> Table | None:
+    """Return the confusion matrix, None for too many labels."""
+    names, rows = label_names(facts), []
+    if len(names) > _MAX_MATRIX:
+        return None
+    for true, (label, counts) in enumerate(zip(names, facts.confusion_matrix, strict=True)):
+        shares = [round(count / max(1, sum(counts)), 3) for count in counts]
+        cells = [Cell(number(count), share=share) for count, share in zip(counts, shares, strict=True)]
+        cells[true] = replace(cells[true], is_right=True)
+        rows.append([label, *cells])
+    columns = [*words("actual ↓ predicted →"), *numbers(*names)]
+    caption = f"Test {facts.noun}s by actual label (rows) and predicted label (columns). The diagonal is correct."
+    return Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
+
+
+def class_rows(facts: LabelEvaluation) -> list[tuple[str, ...]]:
+    """Return (label, test examples, precision, recall, F1) per label."""
+    return [
+        (name, number(entry.examples), percent(entry.precision), percent(entry.recall), percent(entry.f1))
+        for name, entry in zip(label_names(facts), facts.classes[:_MAX_CLASSES], strict=False)
+    ]
+
+
+def card(run: Run) -> dict[str, Any]:
+    """Return the values of the cards."""
+    facts: LabelEvaluation | None = run.evaluation
+    if not facts:
+        return {"rows": [("expected calibration error", MISSING)]}
+    counts = {plain(split): sum(labels.values()) for split, labels in facts.label_counts.items()}
+    calibration = ("expected calibration error", percent(facts.expected_calibration_error))
+    classes = [(f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in class_rows(facts)]
+    names = label_names(facts)
+    return {
+        "labels": [plain(name) for name in facts.label_names],
+        "counts": [(split, count, count) for split, count in counts.items()],
+        "rows": [calibration, *classes],
+        "confusions": [
+            (names[true], names[predicted], number(count))
+            for true, predicted, count in worst_confusions(facts, _MAX_ON_CARD)
+        ],
+    }
+
+
+def worst_confusions(facts: LabelEvaluation, limit: int) -> Sequence[tuple[int, int, int]]:
+    """Return pairs of confused labels as (true, predicted, examples), most frequent first."""
+    pairs = [
+        (true, predicted, count)
+        for true, row in enumerate(facts.confusion_matrix)
+        for predicted, count in enumerate(row)
+        if count and predicted != true
+    ]
+    return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))[:limit]
+
+
+def count_table(facts: LabelEvaluation) -> Box:
+    """Return the number of examples per label and split."""
+    counts = {split: labels for split, labels in facts.label_counts.items() if labels}
+    labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_CLASSES]
+    rows = [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
+    title, columns = "Examples per label and split", [*words("label"), *numbers(*map(plain, counts))]
+    return Box("fold", [Table(columns, rows, label=title, style="classes")], title, is_open=len(rows) <= _OPEN_LABELS)
