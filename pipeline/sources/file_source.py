@@ -1,21 +1,27 @@
-"""The base class of sources of user files, which are folders of images, tables of images and texts."""
+"""The base classes of sources of user files, with or without a label per example."""
 
 import logging
 import os
 import re
+import unicodedata
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn, Protocol
 
+from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.keys import SPLITS
+from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import INDEX_NAME, Example, FileIndex, read_index
-from pipeline.sources.files import Stamp, quoted, stamps, stamps_of
-from pipeline.sources.source import Kind
+from pipeline.sources.file_index import INDEX_NAME, Example, FileIndex, IndexedSplit, Skipped, read_index
+from pipeline.sources.files import Stamp, digests, quoted, stamps, stamps_of
+from pipeline.sources.source import Kind, Location, SourceInfo
 
+#: File in a folder that lists the labels in their order, one per line.
+LABELS_NAME = "labels.txt"
 # Names of splits in lower case.
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
@@ -52,8 +58,20 @@ class SourceFiles:
                 _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))
 
 
+class Examined(Protocol):
+    """An example that can be used. ``plain`` is that of ``IndexedSplit``."""
+
+    digest: str
+    plain: bool
+
+
 class FileSource(Kind):
     """Files at [Source] path. Subclasses find them."""
+
+    #: Name of an example, and kinds of its folders and tables, in messages.
+    noun: ClassVar[str] = "image"
+    folder_kind: ClassVar[str] = "folder"
+    table_kind: ClassVar[str] = "table"
 
     @property
     def path(self) -> Path:
@@ -89,9 +107,9 @@ class FileSource(Kind):
             self.refuse(" It does not exist.")
         if self.path.is_dir() != self.is_folder():
             self.refuse(
-                " It is a file. For a table of images, set dataset = table."
+                f" It is a file. For a table of {self.noun}s, set dataset = {self.table_kind}."
                 if self.is_folder()
-                else " It is a folder. For a folder of images, set dataset = folder."
+                else f" It is a folder. For a folder of {self.noun}s, set dataset = {self.folder_kind}."
             )
         return self.path if self.is_folder() else self.path.parent
 
@@ -130,6 +148,127 @@ class FileSource(Kind):
     def refuse(self, hint: str = "", expected: str = "", setting: str = "path") -> NoReturn:
         """Raise the error for data that cannot be used. See ``setting_error.refuse``."""
         refuse("Source", setting, expected or self._expected(), getattr(self.settings, setting), hint)
+
+
+class LabeledSource(FileSource):
+    """Files of examples with labels. Subclasses examine them, so that their number is certain before any is stored."""
+
+    @abstractmethod
+    def examine(
+        self, folder: Path, files: SourceFiles, artifact: Path | None
+    ) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
+        """Examine all examples. Returns those that can be used by path, and the others."""
+
+    @abstractmethod
+    def describe(self, index: FileIndex, label_names: tuple[str, ...], examined: Sequence[Examined]) -> SourceInfo:
+        """Describe the source."""
+
+    def location(self, artifact: Path) -> Location:
+        """The folder, the index and the artifact."""
+        return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME), artifact=str(artifact))
+
+    def find(self, artifact: Path | None) -> SourceInfo:
+        """Examine every example, and write the index."""
+        folder, files = self.folder(), self.find_files()
+        examined, skipped = self.examine(folder, files, artifact)
+        files.log_split_names()
+        _judge(self.settings, skipped, len(files.rows), self.noun)
+        splits = {split: _indexed(entries, examined, files) for split, entries in files.examples.items()}
+        splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
+        if "train" not in splits:
+            self.refuse(expected=f"valid {self.noun}s in the train split")
+        described = digests(folder, [*files.description_files], None)
+        descriptions = {name: (stamp, described[name]) for name, stamp in files.description_files.items()}
+        index = FileIndex(splits, skipped, descriptions)
+        if artifact:
+            index.write(artifact)
+        return self.describe(index, files.label_names, [*examined.values()])
+
+    def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
+        """The names of the labels in the order of labels.txt, or in their natural order without that file."""
+        names = sorted(set(labels), key=natural)
+        if listed := self.listed_labels():
+            if missing := [label for label in names if label not in listed]:
+                self.refuse(f" Missing: {', '.join(map(ascii, missing))}.", f"one line per label in {LABELS_NAME}")
+            names = listed
+        return checked_labels(names, self.settings.path, "path")
+
+    def listed_labels(self) -> list[str]:
+        """The lines of labels.txt. Empty without that file."""
+        listing = self.folder() / LABELS_NAME
+        try:
+            lines = listing.read_text(encoding="utf-8-sig").splitlines() if listing.is_file() else []
+        except (OSError, ValueError) as error:
+            self.refuse(f" {LABELS_NAME} is not in UTF-8 ({error}).")
+        return [*dict.fromkeys(line.strip() for line in lines if line.strip())]
+
+
+def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], files: SourceFiles) -> IndexedSplit:
+    numbers = {name: number for number, name in enumerate(files.label_names)}
+    usable = [example for example in examples if example.path in examined]
+    return IndexedSplit(
+        paths=[example.path for example in usable],
+        labels=[numbers[example.label] for example in usable],
+        stamps=[example.stamp for example in usable],
+        digests=[examined[example.path].digest for example in usable],
+        plain=[examined[example.path].plain for example in usable],
+        addresses=[example.address for example in usable if example.address],
+    )
+
+
+def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int, noun: str) -> None:
+    if not skipped:
+        return
+    listed, share = _listed(skipped), settings.max_bad_share
+    if settings.on_bad_example == "fail":
+        raise DamagedArtifactError(
+            f"{settings.path}: {len(skipped):,} of {total:,} {noun}s cannot be used. Repair or remove them, or skip "
+            f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
+        )
+    if len(skipped) > share * total:
+        raise DamagedArtifactError(
+            f"{settings.path}: {len(skipped):,} of {total:,} {noun}s cannot be used, more than [Source] max_bad_share "
+            f"= {share}. Repair or remove them, or increase max_bad_share.\n{listed}"
+        )
+    _logger.warning("Skipping %s of %s %ss.\n%s", f"{len(skipped):,}", f"{total:,}", noun, listed)
+
+
+@message
+def _listed(skipped: Sequence[Skipped]) -> str:
+    return "\n".join(f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
+
+
+def natural(label: str) -> list[tuple[int, int, str]]:
+    """Sort key of labels, which compares numbers by value and other characters as text."""
+    parts = re.split(r"(^-?\d+|\d+)", label)
+    # Numbers and texts alternate.
+    return [(0, int(part), part) if at % 2 else (1, 0, part) for at, part in enumerate(parts) if part]
+
+
+def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, ...]:
+    """Validate the names of the labels, which appear in files, paths and reports.
+
+    Raises:
+        SettingsError: There are fewer than two labels, or a name is not allowed.
+    """
+    # Of the space alone: any other character that has no looks cannot be told from another.
+    if odd := [label for label in names if not label.isprintable() or label != label.strip()]:
+        refuse("Source", setting, "labels of one or more printable characters", path, _rename(odd))
+    composed = Counter(unicodedata.normalize("NFC", label) for label in names)
+    if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
+        refuse(
+            *("Source", setting, "labels that differ in more than the encoding of accents", path, _rename(alike)),
+        )
+    if len(names) < 2:
+        refuse("Source", setting, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
+    return tuple(names)
+
+
+@message
+def _rename(names: Sequence[str]) -> str:
+    spaces = any(name != name.strip() for name in names)
+    space = " Remove spaces at the start and the end." if spaces else ""
+    return f" Rename {', '.join(map(ascii, names))}.{space}"
 
 
 def split_called(name: str) -> str:

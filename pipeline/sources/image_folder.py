@@ -1,7 +1,7 @@
-"""A folder of images with the layout ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``.
+"""Folders with the layout ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``, such as of images.
 
-Subfolders of a label's folder have the same label. Files next to the labels' folders are no examples, nor are files
-whose extension is never that of an image. With a ``label_pattern``, the labels are in the names of the images.
+Subfolders of a label's folder have the same label. Files next to the labels' folders are no examples. With a
+``label_pattern``, the labels are in the names of the files.
 """
 
 import os
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from pipeline.errors import message, plural
 from pipeline.sources.file_index import Example
-from pipeline.sources.file_source import SourceFiles, split_called
+from pipeline.sources.file_source import LABELS_NAME, LabeledSource, SourceFiles, split_called
 from pipeline.sources.files import Stamp, first_bytes, quoted
-from pipeline.sources.image_source import LABELS_NAME, ImageSource
+from pipeline.sources.image_source import ImageSource
 
 _MAX_NAMES = 5
 # Names that may stand for either split.
 _LIKE_SPLITS = {"eval", "holdout"}
 # Files of operating systems, and notes, tables and programs beside images.
-_NEVER_IMAGES = {"thumbs.db", "desktop.ini"}
+_OF_SYSTEMS = {"thumbs.db", "desktop.ini"}
 _NEVER_ENDINGS = {".txt", ".md", ".pdf", ".doc", ".docx", ".html", ".htm", ".xml", ".json", ".yaml", ".yml", ".ini"}
 _NEVER_ENDINGS |= {".csv", ".tsv", ".xls", ".xlsx", ".parquet", ".db", ".log", ".py", ".ipynb", ".npy", ".mat", ".zip"}
 _NEVER_ENDINGS |= {".tar", ".gz"}
@@ -27,68 +27,62 @@ _NEVER_ENDINGS |= {".tar", ".gz"}
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 
 
-class ImageFolder(ImageSource):
+class LabelFolders(LabeledSource):
     """A folder with a subfolder per label."""
-
-    file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)"
 
     @message
     def _expected(self) -> str:
-        return "a folder of images, <label>/<image> or train/<label>/<image>"
+        return f"a folder of {self.noun}s, <label>/<{self.noun}> or train/<label>/<{self.noun}>"
 
-    @classmethod
-    def has_file(cls, path: Path) -> bool:
-        """Whether a file is an image, by its name or its first bytes."""
-        return super().has_file(path) or first_bytes(path).startswith(_SIGNATURES)
+    def may_be_example(self, path: str) -> bool:
+        """Whether the name of a file allows it to be an example."""
+        return path.rpartition("/")[2].lower() not in _OF_SYSTEMS
 
     def is_folder(self) -> bool:
         """True, even if the folder is missing."""
         return True
 
     def find_files(self) -> SourceFiles:
-        """The images below folders of labels."""
+        """The examples below folders of labels."""
         stamps = self.all_stamps()
-        rows = self._rows({path: stamp for path, stamp in stamps.items() if _may_be_image(path)})
+        rows = self._rows({path: stamp for path, stamp in stamps.items() if self.may_be_example(path)})
         labels = self.ordered_labels(example.label for _, example in rows)
         return SourceFiles(rows, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
 
-    def _rows(self, images: Mapping[str, Stamp]) -> list[tuple[str, Example]]:
-        parts, pattern = {image: image.split("/") for image in images}, self.settings.label_pattern
+    def _rows(self, files: Mapping[str, Stamp]) -> list[tuple[str, Example]]:
+        parts, pattern = {file: file.split("/") for file in files}, self.settings.label_pattern
         label_folders = 0 if pattern else 1
         splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
         is_deep = any(len(one) > 1 + label_folders for one in parts.values())
         if "train" in splits.values():
-            self._check_splits(splits, is_deep, len(images))
+            self._check_splits(splits, is_deep, len(files))
         has_splits = is_deep and all(splits.values())
-        parts = {image: one for image, one in parts.items() if len(one) > label_folders + has_splits}
+        parts = {file: one for file, one in parts.items() if len(one) > label_folders + has_splits}
         if not parts:
-            self.refuse(_no_label_folders(len(images)))
+            self.refuse(_no_label_folders(len(files), self.noun))
         if has_splits and "train" not in splits.values():
             self.refuse(" It has no train split.")
-        labels = (
-            self._labels_by(pattern, parts) if pattern else {image: one[has_splits] for image, one in parts.items()}
-        )
+        labels = self._labels_by(pattern, parts) if pattern else {file: one[has_splits] for file, one in parts.items()}
         return [
-            (one[0] if has_splits else "train", Example(image, labels[image], images[image]))
-            for image, one in parts.items()
+            (one[0] if has_splits else "train", Example(file, labels[file], files[file])) for file, one in parts.items()
         ]
 
-    def _labels_by(self, pattern: str, images: Iterable[str]) -> dict[str, str]:
-        """The group ``label`` of a regular expression in the name of each image, by path."""
-        matches = {image: re.search(pattern, image.rpartition("/")[2]) for image in images}
-        if bad := sorted(image for image, match in matches.items() if not (match and match["label"])):
+    def _labels_by(self, pattern: str, files: Iterable[str]) -> dict[str, str]:
+        """The group ``label`` of a regular expression in the name of each file, by path."""
+        matches = {file: re.search(pattern, file.rpartition("/")[2]) for file in files}
+        if bad := sorted(file for file, match in matches.items() if not (match and match["label"])):
             self.refuse(
                 f" It finds none in {plural(len(bad), 'name')}, such as {', '.join(map(quoted, bad[:_MAX_NAMES]))}.",
-                "a pattern that finds a label in the name of each image",
+                f"a pattern that finds a label in the name of each {self.noun}",
                 "label_pattern",
             )
-        return {image: match["label"] for image, match in matches.items()}
+        return {file: match["label"] for file, match in matches.items()}
 
-    def _check_splits(self, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
+    def _check_splits(self, splits: Mapping[str, str], is_deep: bool, num_files: int) -> None:
         """Refuse folders of splits that look like labels."""
         extra = sorted(name for name, split in splits.items() if not split)
         if not is_deep and not extra:
-            self.refuse(_no_label_folders(num_images))
+            self.refuse(_no_label_folders(num_files, self.noun))
         like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
         if is_deep and extra and len(like_splits) > 1:
             self.refuse(
@@ -97,17 +91,26 @@ class ImageFolder(ImageSource):
             )
 
 
-def _may_be_image(path: str) -> bool:
-    """Whether the name of a file allows it to be an image."""
-    name = path.rpartition("/")[2].lower()
-    return name not in _NEVER_IMAGES and os.path.splitext(name)[1] not in _NEVER_ENDINGS
+class ImageFolder(LabelFolders, ImageSource):
+    """A folder of images. Files whose extension is never that of an image are no examples."""
+
+    file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)"
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        """Whether a file is an image, by its name or its first bytes."""
+        return super().has_file(path) or first_bytes(path).startswith(_SIGNATURES)
+
+    def may_be_example(self, path: str) -> bool:
+        """Whether the name of a file allows it to be an image."""
+        return super().may_be_example(path) and os.path.splitext(path)[1].lower() not in _NEVER_ENDINGS
 
 
 @message
-def _no_label_folders(images: int) -> str:
-    if not images:
-        return " It contains no images."
+def _no_label_folders(files: int, noun: str) -> str:
+    if not files:
+        return f" It contains no {noun}s."
     return (
-        f" Found {plural(images, 'image')} but no label folders. For a folder of one label, pass the folder above it. "
-        "For labels in the names of the images, set label_pattern."
+        f" Found {plural(files, noun)} but no label folders. For a folder of one label, pass the folder above it. "
+        f"For labels in the names of the {noun}s, set label_pattern."
     )

@@ -1,86 +1,49 @@
-"""The base class of folders and tables of images.
+"""The base class of sources of images.
 
 Every image is checked, so that the number and positions of the examples are certain before a record is written.
 """
 
 import logging
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.features import image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
-from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import INDEX_NAME, Address, Example, FileIndex, IndexedSplit, Skipped
-from pipeline.sources.file_source import FileSource, SourceFiles
-from pipeline.sources.files import digests, quoted, read_below
-from pipeline.sources.source import Location, SourceInfo
+from pipeline.sources.file_index import Address, FileIndex, Skipped
+from pipeline.sources.file_source import LabeledSource, SourceFiles
+from pipeline.sources.files import read_below
+from pipeline.sources.source import SourceInfo
 
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
 
-#: File in a folder of images that lists the labels in their order, one per line.
-LABELS_NAME = "labels.txt"
 # Share of the 65,536 values. Images of 10, 12 and 14 bits use a 64th to a quarter of them.
 _LITTLE_OF_THE_RANGE = 0.25
 
 _logger = logging.getLogger(__name__)
 
 
-class ImageSource(FileSource):
+class ImageSource(LabeledSource):
     """Image files. Subclasses find the files and their labels."""
 
     reader = "pipeline.sources.image_reading:read_images"
     #: Reads the file of an image, from the folder and the example's address, or its path if it has none.
     read: ClassVar[Callable[[str, Address | str], bytes]] = staticmethod(read_below)
 
-    def location(self, artifact: Path) -> Location:
-        """The folder and the index."""
-        return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME))
-
-    def find(self, artifact: Path | None) -> SourceInfo:
-        """Check every image, and write the index."""
+    def examine(
+        self, folder: Path, files: SourceFiles, artifact: Path | None
+    ) -> tuple[Mapping[str, "Picture"], Sequence[Skipped]]:
+        """Check every image."""
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
-        folder, files = self.folder(), self.find_files()
-        pictures, skipped = examine(self.read, folder, [example for _, example in files.rows])
-        files.log_split_names()
-        _judge(self.settings, skipped, len(files.rows))
-        splits = {split: _indexed(entries, pictures, files) for split, entries in files.examples.items()}
-        splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
-        if "train" not in splits:
-            self.refuse(expected="valid images in the train split")
-        described = digests(folder, [*files.description_files], None)
-        descriptions = {name: (stamp, described[name]) for name, stamp in files.description_files.items()}
-        index = FileIndex(splits, skipped, descriptions)
-        if artifact:
-            index.write(artifact)
-        return self._info(index, files.label_names, [*pictures.values()])
+        return examine(self.read, folder, [example for _, example in files.rows])
 
-    def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
-        """The names of the labels in the order of labels.txt, or in their natural order without that file."""
-        names = sorted(set(labels), key=natural)
-        if listed := self.listed_labels():
-            if missing := [label for label in names if label not in listed]:
-                self.refuse(f" Missing: {', '.join(map(ascii, missing))}.", f"one line per label in {LABELS_NAME}")
-            names = listed
-        return checked_labels(names, self.settings.path, "path")
-
-    def listed_labels(self) -> list[str]:
-        """The lines of labels.txt. Empty without that file."""
-        listing = self.folder() / LABELS_NAME
-        try:
-            lines = listing.read_text(encoding="utf-8-sig").splitlines() if listing.is_file() else []
-        except (OSError, ValueError) as error:
-            self.refuse(f" {LABELS_NAME} is not in UTF-8 ({error}).")
-        return [*dict.fromkeys(line.strip() for line in lines if line.strip())]
-
-    def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:
+    def describe(self, index: FileIndex, label_names: tuple[str, ...], examined: Sequence["Picture"]) -> SourceInfo:
+        """Describe the images."""
+        pictures = examined
         encodings = {picture.encoding for picture in pictures}
         shapes = {(picture.height, picture.width) for picture in pictures}
         sides = sorted(min(picture.height, picture.width) for picture in pictures)
@@ -103,41 +66,6 @@ class ImageSource(FileSource):
         )
 
 
-def _indexed(examples: Sequence[Example], pictures: Mapping[str, "Picture"], files: SourceFiles) -> IndexedSplit:
-    numbers = {name: number for number, name in enumerate(files.label_names)}
-    usable = [example for example in examples if example.path in pictures]
-    return IndexedSplit(
-        paths=[example.path for example in usable],
-        labels=[numbers[example.label] for example in usable],
-        stamps=[example.stamp for example in usable],
-        digests=[pictures[example.path].digest for example in usable],
-        plain=[pictures[example.path].plain for example in usable],
-        addresses=[example.address for example in usable if example.address],
-    )
-
-
-def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> None:
-    if not skipped:
-        return
-    listed, share = _listed(skipped), settings.max_bad_share
-    if settings.on_bad_example == "fail":
-        raise DamagedArtifactError(
-            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Repair or remove them, or skip "
-            f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
-        )
-    if len(skipped) > share * total:
-        raise DamagedArtifactError(
-            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used, more than [Source] max_bad_share = "
-            f"{share}. Repair or remove them, or increase max_bad_share.\n{listed}"
-        )
-    _logger.warning("Skipping %s of %s images.\n%s", f"{len(skipped):,}", f"{total:,}", listed)
-
-
-@message
-def _listed(skipped: Sequence[Skipped]) -> str:
-    return "\n".join(f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
-
-
 def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """The 16-bit values that become black and white, from the value range of each 16-bit image."""
     if not levels:
@@ -156,36 +84,3 @@ def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) ->
             "0, 4095."
         )
     return FULL_RANGE
-
-
-def natural(label: str) -> list[tuple[int, int, str]]:
-    """Sort key of labels, which compares numbers by value and other characters as text."""
-    parts = re.split(r"(^-?\d+|\d+)", label)
-    # Numbers and texts alternate.
-    return [(0, int(part), part) if at % 2 else (1, 0, part) for at, part in enumerate(parts) if part]
-
-
-def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, ...]:
-    """Validate the names of the labels, which appear in files, paths and reports.
-
-    Raises:
-        SettingsError: There are fewer than two labels, or a name is not allowed.
-    """
-    # Of the space alone: any other character that has no looks cannot be told from another.
-    if odd := [label for label in names if not label.isprintable() or label != label.strip()]:
-        refuse("Source", setting, "labels of one or more printable characters", path, _rename(odd))
-    composed = Counter(unicodedata.normalize("NFC", label) for label in names)
-    if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
-        refuse(
-            *("Source", setting, "labels that differ in more than the encoding of accents", path, _rename(alike)),
-        )
-    if len(names) < 2:
-        refuse("Source", setting, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
-    return tuple(names)
-
-
-@message
-def _rename(names: Sequence[str]) -> str:
-    spaces = any(name != name.strip() for name in names)
-    space = " Remove spaces at the start and the end." if spaces else ""
-    return f" Rename {', '.join(map(ascii, names))}.{space}"

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from pipeline.errors import message
 from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
-from pipeline.sources.file_source import SourceFiles, split_called
+from pipeline.sources.file_source import SourceFiles, checked_labels, natural, split_called
 from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
-from pipeline.sources.image_source import ImageSource, checked_labels, natural
+from pipeline.sources.image_source import ImageSource
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}

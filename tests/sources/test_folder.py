@@ -9,7 +9,7 @@ from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import SourceSettings
 from pipeline.sources.file_index import INDEX_NAME, read_index
-from pipeline.sources.image_source import natural
+from pipeline.sources.file_source import natural
 
 
 def listed(folder, tmp_path, **settings):
