@@ -1,4 +1,4 @@
-"""A network without dropout, whose masks each backend draws in its own way."""
+"""Networks for trainings on both backends. Dropout would draw other masks on each, so the first has none."""
 
 import keras
 from keras import layers
@@ -18,3 +18,27 @@ def build(input_shape, num_labels):
         ],
         name="without_dropout",
     )
+
+
+def build_augmented(input_shape, num_labels):
+    """A network as users write it, with float inputs and random layers. Keras compiles the rotation on no backend."""
+    return keras.Sequential(
+        [
+            keras.Input(input_shape),
+            layers.RandomFlip("horizontal"),
+            layers.RandomRotation(0.1),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(4, 3, strides=2),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.GlobalAveragePooling2D(),
+            layers.Dropout(0.2),
+            layers.Dense(num_labels),
+        ]
+    )
+
+
+def build_cropped(input_shape, num_labels):
+    """A network with a layer that JAX cannot compile."""
+    crop = layers.RandomCrop(*(side - 4 for side in input_shape[:2]))
+    return keras.Sequential([keras.Input(input_shape), crop, layers.Flatten(), layers.Dense(num_labels)])

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,7 @@ from pipeline.settings.training import JAX, TrainSettings
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 # NVIDIA's first compute capability with bfloat16 matrix units.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
+_CHECKED_EXAMPLES = 2
 
 
 class Jax(Runtime):
@@ -95,6 +97,15 @@ class Jax(Runtime):
         array = jax.make_array_from_callback(rows.shape, sharding, lambda index: rows[index])
         result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
         return {"variable_devices": _names(array.devices()), "computation_devices": _names(result.devices())}
+
+    def check_step(self, model: Any, input_shape: tuple[int, ...]) -> None:
+        # Keras refuses to compile some layers for augmentation, although only XLA in TensorFlow cannot compile them.
+        for layer in model._flatten_layers():
+            layer.supports_jit = True
+        groups = model.trainable_variables, model.non_trainable_variables
+        state = [[_shape_of(variable.value) for variable in group] for group in groups]
+        images = jax.ShapeDtypeStruct((_CHECKED_EXAMPLES, *input_shape), np.uint8)
+        jax.eval_shape(partial(model.stateless_call, training=True), *state, images)
 
     def observe_training(self, model: Any) -> Callable[[], list[str]]:
         # The train function returns these arrays. Evaluation may move the other variables.

@@ -42,6 +42,9 @@ class Runtime(Protocol):
     def observe(self, strategy: Any) -> dict[str, list[str] | str]:
         """Devices of a variable's replicas and of a test computation, a name per replica."""
 
+    def check_step(self, model: Any, input_shape: tuple[int, ...]) -> None:
+        """Raise an exception if the backend cannot compile a training step of a model."""
+
     def observe_training(self, model: Any) -> Callable[[], list[str]]:
         """Observe the train function of a compiled model. Observation does not change the computation.
 

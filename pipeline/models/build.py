@@ -5,6 +5,7 @@ A model of user code is tested with random examples before it is trained.
 
 import importlib
 import logging
+import re
 import sys
 import tempfile
 import traceback
@@ -129,6 +130,21 @@ def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Mo
     return copy
 
 
+def check_training(name: str, model: keras.Model, input_shape: tuple[int, ...], check_step: Callable) -> None:
+    """Refuse a model of user code whose training step the backend cannot compile. See ``Runtime.check_step``."""
+    if name in MODELS.builtin:
+        return
+    try:
+        check_step(model, input_shape)
+    except Exception as error:
+        backend = keras.backend.backend()
+        raise _refusal(
+            name,
+            f"{backend} cannot compile a training step: {_summarize(error)}. Replace the layer, pass a "
+            "keras.random.SeedGenerator to random operations, or set --Train-backend tensorflow",
+        ) from error
+
+
 def _examined(name: str, model: keras.Model, task: Task) -> str:
     """Determine the kind of outputs of a user's model from a few random examples."""
     inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
@@ -238,5 +254,7 @@ def _summarize(error: Exception) -> str:
         for frame, path in ((frame, Path(frame.filename)) for frame in frames)
         if path.is_file() and is_local(path) and not path.resolve().is_relative_to(project)
     ]
-    text = f"{type(error).__name__}: {' '.join(str(error).split())[:400].rstrip('.')}"
+    # Keras formats errors for terminals.
+    plain = re.sub(r"\x1b\[\d*m", "", str(error))
+    text = f"{type(error).__name__}: {' '.join(plain.split())[:400].rstrip('.')}"
     return f"{text} ({user_lines[-1]})" if user_lines else text

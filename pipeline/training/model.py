@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
-from pipeline.models.build import build_for_task, find_adapter, find_recipe
+from pipeline.models.build import build_for_task, check_training, find_adapter, find_recipe
 from pipeline.models.efficientnet_lite import imagenet_weights
 from pipeline.models.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
 from pipeline.models.muon import KernelMuon, last_matrices
@@ -63,6 +63,8 @@ def compiled_model(
     with placement.scope():
         model = seeded_model(manifest, settings, precision)
         prepare(model)
+        input_shape = problem.task(manifest).input_shape
+        check_training(settings.model, model, input_shape, placement.runtime.check_step)
         if placement.effective_device == "cpu" and not jit_compile:
             # This module needs TensorFlow, which a JAX environment may lack.
             from pipeline.models.cpu_kernels import use_fast_kernels

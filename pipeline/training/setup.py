@@ -108,6 +108,8 @@ class TrainingSetup:
             labels_mixed=self.labels_mixed,
             prepare=self._begin,
         )
+        # With TensorFlow, Keras does not compile models with some layers.
+        self.jit_compile = self.model.jit_compile
 
     def _begin(self, model: keras.Model) -> None:
         request = self.request

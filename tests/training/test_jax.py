@@ -187,8 +187,8 @@ def children():
 
 def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    # With dropout, whose random state has to be restored.
-    settings = {"backend": "jax", "epochs": 2, "model": "mnist_dense"}
+    # With dropout and random layers, whose random state has to be restored.
+    settings = {"backend": "jax", "epochs": 2, "model": "backend_network:build_augmented"}
     run(small_records, tmp_path / "whole", **settings)
     # The child that serves TensorFlow's stages stays.
     before = children()
@@ -197,8 +197,14 @@ def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplo
     assert set(children()) <= set(before)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **settings)
     assert resumed["epochs_restored"] == 1
+    assert "Proceeding with `jit_compile=False`" not in caplog.text
     whole, again = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
     assert whole == again
+
+
+def test_a_layer_that_jax_cannot_compile_is_named_before_training(small_records, tmp_path):
+    with pytest.raises(SettingsError, match=r"jax cannot compile a training step: .*RandomCrop.*--Train-backend tens"):
+        run(small_records, tmp_path / "run", backend="jax", model="backend_network:build_cropped")
 
 
 def test_a_checkpoint_of_the_other_backend_is_refused_with_a_message(runs, small_records, tmp_path, caplog):

@@ -62,6 +62,8 @@ def test_the_space_that_a_run_asks_for_is_what_its_files_take(small_records, tmp
 @pytest.mark.slow
 def test_a_resumed_run_from_disk_sees_the_same_augmented_examples(small_records, tmp_path, run_killed_after):
     augmented = {"augment": "flip, crop:4, cutout:8, mixup:0.2", "cache": "none"}
+    # Its own random layers have states too.
+    augmented["model"] = "backend_network:build_augmented"
     run(small_records, tmp_path / "whole", **augmented)
     run_killed_after(1, **augmented)
     run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **augmented)
