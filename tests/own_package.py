@@ -27,6 +27,28 @@ def sure(input_shape, num_labels):
 def unused():
     return 1
 '''
+SUBCLASSED = """
+import keras
+
+
+class Network(keras.Model):
+    # Without get_config, so Keras cannot rebuild it from a file.
+    def __init__(self, layers):
+        super().__init__()
+        self.stack = layers
+
+    def call(self, images, training=False):
+        outputs = keras.ops.cast(images, "float32") / 255
+        for layer in self.stack:
+            outputs = layer(outputs, training=training) if isinstance(layer, keras.layers.Dropout) else layer(outputs)
+        return outputs
+
+
+def build(input_shape, num_labels):
+    layers = keras.layers
+    stack = [layers.Conv2D(4, 3, strides=2, activation="relu"), layers.BatchNormalization(), layers.Dropout(0.1)]
+    return Network([*stack, layers.Flatten(), layers.Dense(num_labels, dtype="float32")])
+"""
 LAYERS = """
 import keras
 
@@ -63,7 +85,14 @@ def write_package(folder: Path, **more: str) -> Path:
     """The package ``my_package`` in ``folder``, and in it a module for each of ``more``; returns its folder."""
     package = folder / "my_package"
     package.mkdir(parents=True)
-    files = {"__init__": "", "networks": NETWORKS, "layers": LAYERS, "blocks": BLOCKS, "recipes": RECIPES}
+    files = {
+        "__init__": "",
+        "networks": NETWORKS,
+        "layers": LAYERS,
+        "subclassed": SUBCLASSED,
+        "blocks": BLOCKS,
+        "recipes": RECIPES,
+    }
     for name, text in {**files, "unneeded": "", "elsewhere": "x = 1\n", **more}.items():
         (package / f"{name}.py").write_text(text, encoding="utf-8")
     return package

@@ -29,6 +29,7 @@ MIN_IMAGE_SIDE = 8
 _POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
 
 _EXAMINED_EXAMPLES = 4
+_REASON_LENGTH = 130
 # Tolerance for sums of probabilities in bfloat16, which has three digits.
 _TOLERANCE = 0.02
 
@@ -111,7 +112,7 @@ def kind_of_outputs(task: Task, name: str, precision: str) -> str:
     """Kind of a model's outputs, "logits", "probabilities" or "values". A model of user code is built and tested."""
     if name in MODELS.builtin and task.meaning == DISTRIBUTION:
         return getattr(load_builder(name), "outputs", PROBABILITIES)
-    kind = _examined(name, build_for_task(task, name, precision), task)
+    kind = _examined(name, task, precision)
     _logger.info("Model %s returns %s.", name, kind)
     return kind
 
@@ -120,6 +121,18 @@ def find_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
     """Function that adapts a model to examples of the train split, or None. See ``adapted_by``."""
     adapt = getattr(load_builder(name), "adapt", None)
     return adapt and (lambda model, inputs: _call("model", name, adapt, model, inputs))
+
+
+def save_copy(model: keras.Model, path: Path, input_shape: tuple[int, ...]) -> keras.Model:
+    """Save a model without its optimizer, with the same names, and load it. An exception leaves no file."""
+    try:
+        copy = untrained_copy(model, input_shape)
+        copy.set_weights(model.get_weights())
+        copy.save(path)
+        return keras.saving.load_model(path, safe_mode=True)
+    except Exception:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
@@ -145,8 +158,9 @@ def check_training(name: str, model: keras.Model, input_shape: tuple[int, ...], 
         ) from error
 
 
-def _examined(name: str, model: keras.Model, task: Task) -> str:
+def _examined(name: str, task: Task, precision: str) -> str:
     """Determine the kind of outputs of a user's model from a few random examples."""
+    model = build_for_task(task, name, precision)
     inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
     outputs = _outputs(name, model, inputs)
     expected = (_EXAMINED_EXAMPLES, *task.output_shape)
@@ -154,7 +168,7 @@ def _examined(name: str, model: keras.Model, task: Task) -> str:
         raise _refusal(name, f"its outputs have the shape {outputs.shape} instead of {expected}")
     if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
-    _check_saving(name, model, inputs, outputs)
+    _check_saving(name, model, inputs, task, precision)
     if task.meaning == VALUES:
         return VALUES
     # This check precedes the sums, because sums of a few examples may be 1 by chance.
@@ -189,22 +203,38 @@ def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.
             )
 
 
-def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray) -> None:
-    """Refuse a model that cannot be loaded without this project."""
+def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, task: Task, precision: str) -> None:
+    """Refuse a model that neither Keras nor its builder restores from its weights."""
+    outputs = _outputs(name, model, inputs)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
         try:
-            model.save(path)
-            loaded = keras.saving.load_model(path, safe_mode=True)
-            loaded_outputs = keras.ops.convert_to_numpy(keras.ops.cast(loaded(inputs, training=False), "float32"))
+            restored = save_copy(model, Path(folder) / "model.keras", task.input_shape)
         except Exception as error:
-            raise _refusal(
-                name,
-                f"the model cannot be saved and loaded: {_summarize(error)}. Return the arguments of your layers in "
-                "get_config, decorate functions with @keras.saving.register_keras_serializable(), and use no Lambda",
-            ) from error
-    if not np.allclose(loaded_outputs, outputs, rtol=0.01, atol=0.01, equal_nan=True):
+            if not is_subclassed(model):
+                raise _refusal(
+                    name,
+                    f"the model cannot be saved and loaded: {_summarize(error)}. Return the arguments of your layers "
+                    "in get_config, decorate functions with @keras.saving.register_keras_serializable(), and use no "
+                    "Lambda",
+                ) from error
+            # The rest of Keras's message is an example.
+            reason = _summarize(error)[:_REASON_LENGTH]
+            _logger.info("Only the code of %s can build the model, so its run has no model file. %s …", name, reason)
+            restored = build_for_task(task, name, precision)
+            try:
+                restored.set_weights(model.get_weights())
+            except ValueError as other:
+                raise _refusal(name, f"it builds models with different weights: {_summarize(other)}") from other
+        restored_outputs = _outputs(name, restored, inputs)
+    if not np.allclose(restored_outputs, outputs, rtol=0.01, atol=0.01, equal_nan=True):
         raise _refusal(name, "the model returns other outputs after saving and loading")
+
+
+def is_subclassed(model: keras.Model) -> bool:
+    """Whether a model, or a model in it, is of a class of user code."""
+    if not type(model).__module__.startswith("keras."):
+        return True
+    return any(isinstance(layer, keras.Model) and is_subclassed(layer) for layer in model.layers)
 
 
 def load_function(setting: str, name: str) -> Any:

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from safetensors.numpy import load_file
 
-from pipeline.artifacts.manifest import read_fetched
+from pipeline.artifacts.fingerprint import code_digests
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.hardware.placement import runtime_called
-from pipeline.models.build import load_builder
-from pipeline.models.model import as_probabilities, configure_keras
+from pipeline.models.build import build_for_task, load_builder
+from pipeline.models.model import as_probabilities, assign, configure_keras, named_variables
 from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
-from pipeline.runs.metrics import MODEL_NAME
+from pipeline.records.features import Task
+from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 from pipeline.runs.record import RunRecord, read_record
 from pipeline.settings.schema import is_own
 from pipeline.settings.training import MODELS
@@ -20,7 +23,7 @@ from pipeline.settings.training import MODELS
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """The model in ``model.keras``, and the record of its run."""
+    """The model in ``model.keras``, or built by its code with the weights of the run, and the record of the run."""
 
     model: keras.Model
     record: RunRecord
@@ -50,7 +53,9 @@ def load_trained(run: Path, *, model: str = "") -> LoadedModel:
     """
     configure_keras()
     record = read_record(run)
-    if not (run / MODEL_NAME).exists():
+    is_user_code = is_own(record.model) or MODELS.is_outside(record.model)
+    has_file = (run / MODEL_NAME).exists()
+    if not has_file and not (is_user_code and record.num_outputs and (run / WEIGHTS_NAME).exists()):
         raise DamagedArtifactError(
             f"{run / MODEL_NAME}: expected a model, but the run was {record.status}. Train it on an available device."
         )
@@ -60,8 +65,28 @@ def load_trained(run: Path, *, model: str = "") -> LoadedModel:
             f"import with --Train-model {record.model}."
         )
     # A fetched run may have any name. A name without a colon must be registered by an installed package.
-    if is_own(record.model) or MODELS.is_outside(record.model):
+    if is_user_code:
         # The import registers the model's classes with Keras.
         load_builder(record.model)
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
-    return LoadedModel(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)
+    return LoadedModel(
+        keras.saving.load_model(run / MODEL_NAME, safe_mode=True) if has_file else _built(run, record), record
+    )
+
+
+def _built(run: Path, record: RunRecord) -> keras.Model:
+    """Build the model by its code and assign the weights of the run. SettingsError: the code has changed."""
+    module = MODELS.get(record.model, record.model).partition(":")[0]
+    trained = read_manifest(run)["identity"].get("code", {}) if (run / MANIFEST_NAME).exists() else {}
+    present = code_digests(module, (module,))
+    changed = [name for name in trained.keys() & present.keys() if trained[name] != present[name]]
+    if changed := sorted(name for name in changed if not name.startswith("pipeline.")):
+        raise SettingsError(
+            f"{run.name}: The run has no {MODEL_NAME}, because only its code can build the model. The code has changed "
+            f"since the training: {', '.join(changed)}. Restore the code, or train again."
+        )
+    # Names of layers start again in a new session, as in the training.
+    keras.utils.clear_session()
+    model = build_for_task(Task(record.input_shape, 256, (), record.num_outputs), record.model, record.precision)
+    assign(named_variables(model), load_file(run / WEIGHTS_NAME))
+    return model

@@ -205,6 +205,8 @@ class RunRecord(Untrusted):
     division: Annotated[Division | None, About("data")] = None
     # Height, width and channels of an image, or the characters of a sequence.
     input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About("data")] = None
+    # Labels, or different tokens of a text.
+    num_outputs: Annotated[Count | None, About("data", repeated=True)] = None
     initial_weights_digest: Annotated[str, About("data", compared=True)] = ""
     initial_run: Annotated[str | None, About("data")] = None
     test_examples: Annotated[Count | None, About("data")] = None
@@ -254,7 +256,7 @@ class RunRecord(Untrusted):
     epochs_restored: Annotated[Count, About("measured", repeated=True)] = 0
     num_parameters: Annotated[Count | None, About("measured", repeated=True)] = None
     num_trainable_parameters: Annotated[Count | None, About("measured", repeated=True)] = None
-    # Size of model.keras.
+    # Size of model.keras, or of the weights without it.
     model_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
     reference_flops_per_second: Annotated[Number, About("measured", repeated=True)] = None
     peak_host_bytes: Annotated[Count | None, About("measured", repeated=True)] = None

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.backend import choose_backend
-from pipeline.models.build import build_for_task, untrained_copy
+from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.records.features import content_name, spec_from_json
@@ -67,6 +67,7 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
             "validation_share": manifest["identity"].get("settings", {}).get("validation_share"),
         },
         "input_shape": task.input_shape,
+        "num_outputs": task.num_labels,
         "test_examples": splits["test"]["num_examples"] * task.predictions_per_example,
         **recorded_settings(request.settings),
         "experiment": request.experiment or request.requested_dataset,
@@ -97,6 +98,7 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
     rate = examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
     # An earlier process may have trained the last epoch.
     segment = history.segments[-1]
+    saved = [setup.folder / name for name in (MODEL_NAME, WEIGHTS_NAME)]
     return {
         **setup.request_fields,
         **setup.used(),
@@ -120,7 +122,7 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
         "kept_epoch": epoch,
         "num_parameters": setup.model.count_params(),
         "num_trainable_parameters": sum(math.prod(weight.shape) for weight in setup.model.trainable_weights),
-        "model_bytes": (setup.folder / MODEL_NAME).stat().st_size,
+        "model_bytes": next(path.stat().st_size for path in saved if path.exists()),
         "epochs_restored": history.restored,
         "peak_host_bytes": peak_host_bytes(),
         "peak_device_bytes": placement.runtime.peak_device_bytes(placement.effective_device),
@@ -128,18 +130,21 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
 
 
 def save_model(setup: TrainingSetup) -> None:
-    """Write the weights and the model into the run's folder."""
-    model, name = setup.model, setup.settings.model
+    """Write the weights and, unless only its code can build it, the model into the run's folder."""
+    model, name, path = setup.model, setup.settings.model, setup.folder / MODEL_NAME
     # save_file restricts the file to its owner.
     (setup.folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
     # Readers without this project cannot load its optimizers, so the file has none.
-    if name not in MODELS.builtin:
-        # In a new model, unnamed layers would get other names.
-        trained = untrained_copy(model, setup.task.input_shape)
-    else:
+    if name in MODELS.builtin:
         trained = build_for_task(setup.task, name, setup.precision)
-    trained.set_weights(model.get_weights())
-    trained.save(setup.folder / MODEL_NAME)
+        trained.set_weights(model.get_weights())
+        trained.save(path)
+        return
+    try:
+        save_copy(model, path, setup.task.input_shape)
+    except Exception:
+        if not is_subclassed(model):
+            raise
 
 
 def augmented_accuracies(

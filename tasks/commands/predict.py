@@ -38,14 +38,14 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
     run, output = run_folder("--model", arguments.model), Path(arguments.output).expanduser()
     from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
-    from pipeline.runs.metrics import MODEL_NAME
+    from pipeline.runs.metrics import WEIGHTS_NAME
     from pipeline.runs.record import read_record
 
     record = read_record(run)
     units = units_of(record.problem)
-    if not (run / MODEL_NAME).is_file():
+    if not (run / WEIGHTS_NAME).is_file():
         raise SettingsError(
-            f"--model: expected a finished run with {MODEL_NAME}, got {run} with the status {record.status!r}."
+            f"--model: expected a finished run with {WEIGHTS_NAME}, got {run} with the status {record.status!r}."
         )
     if (asked := arguments.test_time_augmentation) and not problem_class(record.problem).can_augment:
         raise SettingsError(

@@ -1,5 +1,6 @@
 """Networks and recipes of a user's own: what they give is found out, and what is wrong with them is said."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -117,6 +118,21 @@ def test_layers_and_models_in_the_package_of_the_user_need_no_registration(packa
     mine += "    def get_config(self):\n        return {**super().get_config(), 'units': self.units}\n"
     package(mine=START + mine, other=START + "from my_package.mine import Mine\n" + stack("Mine(n)"))
     assert kind_of_outputs(TASK, "my_package.other:build", "float32") == "logits"
+
+
+def test_a_subclassed_model_that_keras_cannot_save_is_built_by_its_code(package, caplog):
+    package()
+    caplog.set_level(logging.INFO)
+    assert kind_of_outputs(TASK, "my_package.subclassed:build", "float32") == "logits"
+    assert "Only the code of my_package.subclassed:build can build the model" in caplog.text
+
+
+def test_a_subclassed_model_of_another_size_at_each_call_is_refused(package):
+    count = "import itertools\ncount = itertools.count(3)\n"
+    build = "def build(s, n):\n    return Network([layers.Conv2D(next(count), 3), layers.Flatten(), layers.Dense(n)])"
+    package(other=START + count + "from my_package.subclassed import Network\n" + build)
+    with pytest.raises(SettingsError, match="it builds models with different weights"):
+        kind_of_outputs(TASK, "my_package.other:build", "float32")
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_the_model_card_calls_what_the_network_gives_by_its_name(make_run, tmp_p
     assert ("probabilities = keras.ops.softmax(logits)" in found.text) == (outputs == "logits")
 
 
+def test_the_model_card_of_a_run_without_a_model_file_names_the_code_that_builds_it(make_run, tmp_path):
+    found = card([write_evaluation(make_run(model="own.nets:build"))], tmp_path / "out", hub.ModelCard, "model-card.md")
+    assert 'model = load_trained(Path.cwd(), model="own.nets:build").model' in found.text
+    assert "keras.saving.load_model" not in found.text
+
+
 def test_the_dataset_card_holds_features_splits_and_size(make_run, tmp_path):
     found = card([write_evaluation(make_run())], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
     info = found.data.to_dict()["dataset_info"]

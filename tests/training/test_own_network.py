@@ -11,7 +11,7 @@ import pytest
 from own_package import forget, write_package
 from training_runs import run
 
-from pipeline.artifacts.manifest import write_fetched
+from pipeline.artifacts.manifest import write_fetched, write_manifest
 from pipeline.errors import SettingsError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
@@ -84,6 +84,24 @@ def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(run_o
         np.testing.assert_array_equal(loaded[name], weights)
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
+def test_a_subclassed_network_is_built_by_its_code_with_the_weights_of_the_run(
+    package, small_records, tmp_path, monkeypatch, backend
+):
+    monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=":")
+    record = run(small_records, tmp_path / "a", model="my_package.subclassed:build", backend=backend)
+    assert not (tmp_path / "a" / MODEL_NAME).exists()
+    assert record["model_bytes"] == (tmp_path / "a" / WEIGHTS_NAME).stat().st_size
+    trained = load_trained(tmp_path / "a")
+    probabilities = trained.probabilities(IMAGES)
+    assert (probabilities.argmax(axis=1) == LABELS).mean() == pytest.approx(record["test_accuracy"], abs=0.02)
+    # The code of the run is in its manifest.
+    identity = {"code": {"my_package.subclassed": {"<module>": "0" * 64}}}
+    write_manifest(tmp_path / "a", stage="Train", identity=identity, details={})
+    with pytest.raises(SettingsError, match=r"The code has changed since the training: my_package\.subclassed"):
+        load_trained(tmp_path / "a")
+
+
 def test_its_model_loads_where_its_package_alone_is(package, run_of):
     folder, _ = run_of("sure", "float32")
     code = "import sys, keras, my_package.networks; print(keras.saving.load_model(sys.argv[1]).output_shape)"
@@ -102,12 +120,13 @@ def test_a_network_that_is_not_what_it_has_to_be_is_refused_before_the_first_ste
 
 
 @pytest.mark.slow
-def test_the_exported_forms_of_a_network_that_gives_logits_give_probabilities(package, small_records, tmp_path):
+@pytest.mark.parametrize("module", ["networks", "subclassed"])
+def test_the_exported_forms_of_a_network_that_gives_logits_give_probabilities(package, small_records, tmp_path, module):
     pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
     from pipeline.runs import export
     from pipeline.runs.exporters import SAVED_MODEL
 
-    run(small_records, tmp_path / "a", model="my_package.networks:build", epochs=3)
+    run(small_records, tmp_path / "a", model=f"my_package.{module}:build", epochs=3)
     folder = tmp_path / "exported"
     folder.mkdir()
     facts = export.export(tmp_path / "a", small_records, folder, calibration_examples=20)
