@@ -20,7 +20,7 @@ class Source(Stage, parameters=SourceSettings):
     kind = layout.SOURCE
     entry = "pipeline.sources"
     # Pillow decodes images.
-    packages = ("pillow", "tensorflow-datasets")
+    packages = ("pillow", "pillow-heif", "tensorflow-datasets")
     # Files of the dataset may have changed since another description was pushed.
     is_renewed = True
 

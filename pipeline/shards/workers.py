@@ -16,7 +16,7 @@ from pipeline.errors import EngineUnavailableError
 from pipeline.shards.shared import Shared
 
 #: Packages that can change a byte of the records.
-PACKAGES = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorflow-datasets")
+PACKAGES = ("apache-beam", "numpy", "pillow", "pillow-heif", "protobuf", "tensorflow", "tensorflow-datasets")
 #: Entry module of the job's code.
 ENTRY = "pipeline.shards.job"
 _EXPECTED, _WORKERS = "expected.json", "workers"

@@ -2,7 +2,7 @@
 
 The format is detected from the content, not from the name. Upright JPEGs and PNGs of 8 bits in gray or RGB are called
 *plain* and stay unchanged. Pillow converts all other files. EXIF orientation, palettes, CMYK, transparency and 16 bits
-per channel are converted, and so are BMP, WebP, AVIF, the first frame of a GIF and the first page of a TIFF.
+per channel are converted, and so are BMP, WebP, AVIF, HEIC, the first frame of a GIF and the first page of a TIFF.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from PIL import Image, UnidentifiedImageError
 
 from pipeline import machine, progress
 from pipeline.errors import message
+from pipeline.optional_packages import install_command
 from pipeline.records.features import ImageForm
 from pipeline.settings.data import FULL_RANGE
 from pipeline.sources.file_index import Address, Example, Skipped
@@ -50,6 +51,9 @@ _LOOKED_AT_BYTES = 2_048
 _SCAN, _END = 0xDA, 0xD9
 # In compressed pixels, 0xFF is followed by 0 or by the number of a restart marker.
 _AFTER_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+
+# Brands in the first box of the file.
+_HEIC = re.compile(rb"....ftyp(heic|heix|hevc|mif1|msf1)", re.DOTALL)
 
 _ORIENTATION = 0x0112
 # Operation that makes an image upright, by EXIF orientation.
@@ -287,7 +291,7 @@ def _orientation_of(image: Image.Image) -> int:
 
     Pillow stops at the first damaged entry, which may come before the orientation.
     """
-    exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
+    exif = (image.info.get("exif") or b"").removeprefix(b"Exif\0\0")
     order = {b"II*\0": "little", b"MM\0*": "big"}.get(exif[:4])
     if order is None:
         return 1
@@ -309,14 +313,16 @@ def _opened(content: bytes) -> Image.Image:
     if not content:
         raise UndecodableError("empty")
     try:
-        image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        image = _identified(content)
     except Image.DecompressionBombError as error:
         raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
-        if content.startswith(tuple(SIGNATURES.values())):
+        if content.startswith(tuple(SIGNATURES.values())) or _HEIC.match(content):
             raise UndecodableError("damaged or cut off") from error
         description = _describe_format(content[:_LOOKED_AT_BYTES])
         raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", description) from error
+    except UndecodableError:
+        raise
     except Exception as error:
         raise UndecodableError("damaged or cut off", error) from error
     if image.mode == "F":
@@ -327,11 +333,27 @@ def _opened(content: bytes) -> Image.Image:
     return image
 
 
+def _identified(content: bytes) -> Image.Image:
+    """Open an image by its first bytes. Some AVIF files have a brand of HEIC, so Pillow comes first."""
+    try:
+        return Image.open(io.BytesIO(content), formats=_FORMATS)
+    except UnidentifiedImageError:
+        if not _HEIC.match(content):
+            raise
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise UndecodableError(
+            "a HEIC image", f"install its decoder with {install_command('heic')}, or convert it to JPEG"
+        ) from error
+    pillow_heif.register_heif_opener()
+    return Image.open(io.BytesIO(content), formats=["HEIF"])
+
+
 @message
 def _describe_format(begin: bytes) -> str:
     """The format of another file by its first bytes, and the remedy. "" if unknown."""
     formats = {
-        "a HEIC image, convert it to JPEG": rb"....ftyp(heic|heix|hevc|mif1|msf1)",
         "a JPEG 2000 image, convert it to PNG": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
         "an SVG drawing, convert it to PNG": rb"(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg",
         "an HTML page, the download probably failed": rb"(<!--.*?-->\s*)*<(!doctype html|html|head|body)",

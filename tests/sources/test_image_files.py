@@ -1,6 +1,7 @@
 """Odd image files, from the folder to the pixels in the records."""
 
 import io
+import sys
 import warnings
 
 import numpy as np
@@ -133,7 +134,7 @@ def test_a_folder_of_gray_pictures_has_one_channel(write_records_of, tmp_path):
 BAD = {
     "empty": (b"", "empty"),
     "text": (b"not an image at all", "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image$"),
-    "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "a HEIC image, convert it to JPEG"),
+    "half a HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "damaged or cut off"),
     "JPEG 2000": (encoded(COLOR, "JPEG2000"), "a JPEG 2000 image, convert it to PNG"),
     "SVG": (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG drawing"),
     "HTML": (b"\n<!DOCTYPE html>\n<html><title>404</title>", "an HTML page, the download probably failed"),
@@ -158,6 +159,26 @@ def test_unusable_images_are_refused_with_a_reason(what, recwarn):
         with pytest.raises(UndecodableError, match=reason):
             encode_plain(content)
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
+def test_a_heic_photograph_is_decoded_upright(write_records_of, tmp_path, mode):
+    pillow_heif = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed")
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6
+    lying = Image.fromarray(COLOR).transpose(Image.Transpose.ROTATE_90).convert(mode)
+    pillow_heif.from_pillow(lying).save(file, exif=exif.tobytes(), quality=100, chroma=444)
+    files = {f"{number}.heic": file.getvalue() for number in range(3)}
+    written = write_records_of(write_folder(tmp_path / "phone", cats=files, dogs=3), encoding="raw", image_size=SIDE)
+    pixels = np.frombuffer(written.examples()["cats/0.heic"][1]["image"], np.uint8).reshape(SIDE, SIDE, -1)
+    expected = Image.fromarray(COLOR).convert(mode).convert("RGB")
+    assert_same_picture(np.broadcast_to(pixels, (SIDE, SIDE, 3)), np.asarray(expected))
+
+
+def test_a_heic_photograph_without_its_decoder_is_refused_with_the_group_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(UndecodableError, match=r"a HEIC image: install its decoder with pip install '\.\[heic\]'"):
+        inspect(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
 
 
 def test_a_16_bit_picture_with_a_transparent_level_is_scaled_and_white_where_it_shows_through():
