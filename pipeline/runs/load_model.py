@@ -83,7 +83,7 @@ def _built(run: Path, record: RunRecord) -> keras.Model:
     if changed := sorted(name for name in changed if not name.startswith("pipeline.")):
         raise SettingsError(
             f"{run.name}: The run has no {MODEL_NAME}, because only its code can build the model. The code has changed "
-            f"since the training: {', '.join(changed)}. Restore the code, or train again."
+            f"since the training: {', '.join(changed)}. Restore the code, or retrain."
         )
     # Names of layers start again in a new session, as in the training.
     keras.utils.clear_session()
