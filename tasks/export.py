@@ -100,8 +100,9 @@ class Export(Stage, parameters=ExportSettings):
         facts = json.loads((self.output().folder / EXPORT_NAME).read_text(encoding="utf-8"))
         count = f"{facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
         for name, form in facts["forms"].items():
+            accuracy = "" if form["accuracy"] is None else f"test accuracy {form['accuracy']:.2%}  "
             print(
-                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  test accuracy {100 * form['accuracy']:.2f}%  "
+                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  {accuracy}"
                 f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"
             )
         # Their fingerprints differ, and the run may be on the remote only.

@@ -21,7 +21,7 @@ from pipeline.errors import SettingsError, message
 from pipeline.models.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.models.training_recipes import Recipe
 from pipeline.optional_packages import is_local
-from pipeline.records.features import DISTRIBUTION, VALUES, Task
+from pipeline.records.features import DISTRIBUTION, LABELS, VALUES, Task
 from pipeline.settings.training import MODELS, RECIPES
 
 # Three pooling layers reduce this side to one pixel.
@@ -58,13 +58,18 @@ def build_for_task(task: Task, name: str, precision: str) -> keras.Model:
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(_POLICIES[precision])
     try:
-        return build_model(name, task.input_shape, task.num_labels)
+        is_single = task.meaning == DISTRIBUTION
+        model = build_model(name, task.input_shape, task.num_labels, is_single=is_single)
+        return model if is_single else _with_outputs(model, task, name)
     finally:
         keras.config.set_dtype_policy(policy)
 
 
-def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """Build a model. Inputs are uint8 images (batch, height, width, channels) or tokens (batch, length)."""
+def build_model(name: str, input_shape: tuple[int, ...], num_labels: int, *, is_single: bool = True) -> keras.Model:
+    """Build a model. Inputs are uint8 images (batch, height, width, channels) or tokens (batch, length).
+
+    ``is_single`` is whether an example has one label. A model with one output for two labels then gets one for each.
+    """
     if name in MODELS.builtin and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
         raise SettingsError(
             f"[Train] model: {name} expects images of at least {MIN_IMAGE_SIDE} × {MIN_IMAGE_SIDE} pixels, got "
@@ -75,7 +80,31 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> ker
         raise _refusal(name, f"it returned {model!r:.100}, not a keras.Model")
     outputs = None if model.built else _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     shape = model.output_shape if outputs is None else outputs.shape
-    return _with_both_labels(model, input_shape) if num_labels == 2 and shape[-1:] == (1,) else model
+    has_one = is_single and num_labels == 2 and shape[-1:] == (1,)
+    return _with_both_labels(model, input_shape) if has_one else model
+
+
+def _with_outputs(model: keras.Model, task: Task, name: str) -> keras.Model:
+    """A model with a probability per label, or with values in their units, from a model for one label."""
+    if name in MODELS.builtin:
+        last = model.layers[-1]
+        if getattr(last, "activation", None) is keras.activations.softmax:
+            logits = type(last).from_config({**last.get_config(), "activation": None, "name": "logits"})
+            model = keras.models.clone_model(model, clone_function=lambda layer: logits if layer is last else layer)
+        inputs, outputs = model.inputs[0], model.outputs[0]
+    else:
+        inputs = keras.Input(task.input_shape, dtype="uint8")
+        outputs = model(inputs)
+    if task.meaning == LABELS:
+        if _is_sigmoid(model):
+            return model
+        sigmoid = keras.layers.Activation("sigmoid", dtype="float32", name="probabilities")
+        return keras.Model(inputs, sigmoid(outputs), name=model.name)
+    if not task.deviations:
+        return model
+    # A new model then predicts about the mean of the train split, whatever the units.
+    scale = keras.layers.Rescaling([*task.deviations], [*task.means], dtype="float32", name="values")
+    return keras.Model(inputs, scale(outputs), name=model.name)
 
 
 def _with_both_labels(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
@@ -110,8 +139,9 @@ def load_builder(name: str) -> Callable:
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
     """Kind of a model's outputs, "logits", "probabilities" or "values". A model of user code is built and tested."""
-    if name in MODELS.builtin and task.meaning == DISTRIBUTION:
-        return getattr(load_builder(name), "outputs", PROBABILITIES)
+    if name in MODELS.builtin:
+        kinds = {LABELS: PROBABILITIES, VALUES: VALUES}
+        return kinds.get(task.meaning) or getattr(load_builder(name), "outputs", PROBABILITIES)
     kind = _examined(name, task, precision)
     _logger.info("Model %s returns %s.", name, kind)
     return kind
@@ -169,8 +199,8 @@ def _examined(name: str, task: Task, precision: str) -> str:
     if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, task, precision)
-    if task.meaning == VALUES:
-        return VALUES
+    if task.meaning != DISTRIBUTION:
+        return VALUES if task.meaning == VALUES else PROBABILITIES
     # This check precedes the sums, because sums of a few examples may be 1 by chance.
     if _is_sigmoid(model):
         raise _refusal(name, "a sigmoid returns neither logits nor probabilities. Use softmax or no activation")

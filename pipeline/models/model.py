@@ -104,6 +104,11 @@ def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
+def last_layer(model: keras.Model) -> keras.Layer:
+    """The last layer with weights, which depends on the labels. Only activations and scales follow."""
+    return next(layer for layer in reversed(model.layers) if layer.weights)
+
+
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Name, such as "dense/kernel" or "backbone/conv_1/kernel" for a nested layer, → variable. Saving keeps names."""
     variables: dict[str, keras.Variable] = {}

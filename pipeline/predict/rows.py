@@ -26,30 +26,43 @@ _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 
 def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the two likeliest labels and the probabilities of each image."""
-    shape, names = model.input_shape, np.array(job.label_names)
-    form = form_of_any(shape, job.form.resize)
-    for start in range(0, len(paths), _BATCH):
-        batch = paths[start : start + _BATCH]
-        with ThreadPoolExecutor(machine.granted_cores()) as pool:
-            contents = [*pool.map(lambda path: _content(Path(job.files) / path, shape, job), batch)]
-        is_usable = np.array([isinstance(content, bytes) for content in contents])
-        probabilities = np.zeros((len(batch), len(names)), np.float32)
-        if is_usable.any():
-            pixels = pixels_of([content for content in contents if isinstance(content, bytes)], form, shape[2])
-            probabilities[is_usable] = model.probabilities(pixels, job.views)
+    names = np.array(job.label_names)
+    for batch, probabilities, errors in batches_of(paths, job, model):
         best, second = np.argsort(-np.nan_to_num(probabilities, nan=-1), axis=1, kind="stable")[:, :2].T
         columns = {
             "label": names[best],
             "probability": probabilities[np.arange(len(batch)), best],
             "second_label": names[second],
         }
-        columns = {name: pa.array(column, mask=~is_usable) for name, column in columns.items()}
+        is_error = errors.is_valid().to_numpy(zero_copy_only=False)
+        columns = {name: pa.array(column, mask=is_error) for name, column in columns.items()}
+        shares = columns_of([f"probability of {name}" for name in names], probabilities, errors)
+        yield pa.RecordBatch.from_pydict({"path": batch, **columns, "error": errors, **shares})
+
+
+def batches_of(
+    paths: Sequence[str], job: Job, model: LoadedModel
+) -> Iterator[tuple[list[str], np.ndarray, pa.StringArray]]:
+    """Yield paths as text, the outputs of the model, float32 (images, labels), and the reason for each unusable one."""
+    shape = model.input_shape
+    form = form_of_any(shape, job.form.resize)
+    for start in range(0, len(paths), _BATCH):
+        batch = paths[start : start + _BATCH]
+        with ThreadPoolExecutor(machine.granted_cores()) as pool:
+            contents = [*pool.map(lambda path: _content(Path(job.files) / path, shape, job), batch)]
+        is_usable = np.array([isinstance(content, bytes) for content in contents])
+        outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
+        if is_usable.any():
+            pixels = pixels_of([content for content in contents if isinstance(content, bytes)], form, shape[2])
+            outputs[is_usable] = model.probabilities(pixels, job.views)
         errors = pa.array([content if isinstance(content, str) else None for content in contents], pa.string())
-        shares = {
-            f"probability of {name}": pa.array(probabilities[:, label], mask=~is_usable)
-            for label, name in enumerate(names)
-        }
-        yield pa.RecordBatch.from_pydict({"path": [*map(_as_text, batch)], **columns, "error": errors, **shares})
+        yield [*map(_as_text, batch)], outputs, errors
+
+
+def columns_of(names: Sequence[str], outputs: np.ndarray, errors: pa.StringArray) -> dict[str, pa.Array]:
+    """Return a column per output, float (images, names), without the values of unusable images."""
+    is_error = errors.is_valid().to_numpy(zero_copy_only=False)
+    return {name: pa.array(outputs[:, index], mask=is_error) for index, name in enumerate(names)}
 
 
 def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes | str:

@@ -18,6 +18,8 @@ PROBLEMS = Registry(
     {
         "image_classification": "pipeline.problems.image_classification:ImageClassification",
         "next_token": "pipeline.problems.next_token:NextToken",
+        "multi_label": "pipeline.problems.image_values:MultiLabel",
+        "regression": "pipeline.problems.image_values:Regression",
     },
 )
 

@@ -64,6 +64,7 @@ class EvaluatedRun:
     test: Stream
     manifest: Mapping
     folder: Path
+    validation: Stream | None = None
 
     def write(self, facts: dict) -> None:
         """Write evaluation.json."""
@@ -109,6 +110,8 @@ class Problem(abc.ABC):
     can_augment: ClassVar[bool] = False
     #: Whether [Train] class_weight applies, because each example has one label.
     has_classes: ClassVar[bool] = False
+    #: Whether a prediction is right or wrong. Otherwise the accuracy of a run is None.
+    has_accuracy: ClassVar[bool] = True
     #: Metric of the validation split that selects an epoch, the greatest "accuracy" or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
@@ -185,8 +188,17 @@ class Problem(abc.ABC):
         return Crossentropy(outputs, label_smoothing)
 
     def metrics(self) -> list:
-        """Return the Keras metrics of training. One of them is called "accuracy"."""
+        """Return the Keras metrics of training. One of them is called "accuracy", if the problem has one."""
         return ["accuracy"]
+
+    def linear_targets(self, labels: "np.ndarray", num_outputs: int) -> tuple["np.ndarray", str]:
+        """Return targets float32 (examples, outputs) of a last layer without activation, and its link.
+
+        See ``fine_tuning.fit_linear``.
+        """
+        import numpy as np
+
+        return np.eye(num_outputs, dtype=np.float32)[labels], "softmax"
 
     def answers(self, outputs: "np.ndarray") -> "np.ndarray":
         """Convert outputs of a model (batch, …) to answers with the shape and type of the labels."""

@@ -68,6 +68,8 @@ class Results:
     data_blocks: str = ""
     #: run → (title, value) of metrics that precede the test accuracy.
     tiles: str = ""
+    #: run → (title, value) of metrics below the one that ranks it in the scoreboard.
+    scores: str = ""
     #: run → template values of the cards. These are ``labels``, ``counts`` with (split, examples, predictions),
     #: ``has_predicted`` if the card shows predictions, ``rows`` with (metric, value), and ``confusions``.
     card: str = ""
@@ -94,6 +96,8 @@ RESULTS = Registry(
     {
         "image_classification": "pipeline.problems.image_classification.results:RESULTS",
         "next_token": "pipeline.problems.next_token.results:RESULTS",
+        "multi_label": "pipeline.problems.image_values.results:MULTI_LABEL",
+        "regression": "pipeline.problems.image_values.results:REGRESSION",
     },
 )
 

@@ -5,6 +5,7 @@ labels are varints of one width. Protobuf writes a template once. A batch then o
 protobuf reader accepts the files.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,26 +55,30 @@ def parse_batch(serialized: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor
     """Parse a batch of serialized ``tf.train.Example`` records, string (batch,).
 
     Returns:
-        All features except the key. Raw features are uint8 (batch, *shape), labels int32 (batch,), and all others
+        All features except the key. Integers are int32 (batch,), other raw features (batch, *shape), and all others
         string (batch,).
     """
-    kinds = {name: tf.int64 if name == LABEL else tf.string for name in spec if name != KEY}
+    kinds = {name: tf.int64 if spec[name].is_number else tf.string for name in spec if name != KEY}
     parsed = tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()})
     for name, values in parsed.items():
-        if name == LABEL:
+        if spec[name].is_number:
             parsed[name] = tf.cast(values, tf.int32)
         elif spec[name].is_fixed:
-            parsed[name] = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1, *spec[name].shape])
+            parsed[name] = tf.reshape(tf.io.decode_raw(values, spec[name].dtype), [-1, *spec[name].shape])
     return parsed
 
 
-def targets(columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> np.ndarray:
-    """The labels of a batch, int64 (batch, predictions).
+def add_labels(counts: np.ndarray, rows: np.ndarray, columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> None:
+    """Count the labels of a batch in ``counts``, int64 (rows, labels). ``rows`` is int (batch,).
 
-    The labels of a sequence are all its values except the first. Each value of a text is thus a label once.
+    The labels of a sequence are all its values except the first. Each value of a text is thus a label once. An example
+    with a value per label has the labels that are not 0, or all numeric targets.
     """
-    labels = columns[LABEL][:, None] if LABEL in columns else columns[content_name(columns)][:, 1:]
-    return np.asarray(labels).astype(np.int64)
+    labels = np.asarray(columns[LABEL] if LABEL in columns else columns[content_name(columns)][:, 1:])
+    if LABEL in columns and labels.ndim == 2:
+        np.add.at(counts, rows, (labels != 0) | (labels.dtype.kind == "f"))
+    else:
+        np.add.at(counts, (rows[:, None], labels.reshape(len(labels), -1).astype(np.int64)), 1)
 
 
 @dataclass(frozen=True)
@@ -110,17 +115,17 @@ class FixedLayout:
     def encode(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Encode a batch as framed records of a TFRecord file, uint8 (batch, frame_bytes).
 
-        ``columns`` has uint8 (batch, …) per feature, int64 (batch,) for labels and uint8 (batch, key_bytes) for keys.
+        ``columns`` has (batch, …) per feature, int64 (batch,) for integers and uint8 (batch, key_bytes) for keys.
         """
         size = len(columns[KEY])
         frames = np.tile(self._template, (size, 1))
         for name, bounds in self.rows.slices.items():
-            if name == LABEL:
+            if self.spec[name].is_number:
                 shifts = VARINT_BITS * np.arange(self.label_bytes)
                 frames[:, bounds] = (columns[name][:, None] >> shifts) & 0x7F
                 frames[:, bounds][:, :-1] |= 0x80
             else:
-                frames[:, bounds] = columns[name].reshape(size, -1)
+                frames[:, bounds] = np.ascontiguousarray(columns[name]).reshape(size, -1).view(np.uint8)
         frames[:, -FRAME_TAIL_BYTES:] = masked_checksums(frames[:, FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES])
         return frames
 
@@ -136,7 +141,7 @@ class FixedLayout:
         high = (1 << VARINT_BITS * self.label_bytes) - 1
         values: dict[str, bytes | int] = {}
         for name, feature in self.spec.items():
-            if name == LABEL:
+            if feature.is_number:
                 values[name] = high if name == changed else low
             else:
                 num_bytes = self.key_bytes if name == KEY else feature.num_bytes
@@ -148,9 +153,15 @@ def decode_rows(rows: Rows, frames: tf.Tensor) -> dict[str, tf.Tensor]:
     """Like ``Rows.columns``, but for a tensor of framed records, uint8 (batch, frame_bytes)."""
     columns = {}
     for name, bounds in rows.values.items():
-        if name == LABEL:
+        feature = rows.spec[name]
+        if feature.is_number:
             label = tf.cast(frames[:, bounds] & 0x7F, tf.int32)
             columns[name] = tf.reduce_sum(label * rows.label_weights, axis=1)
-        else:
-            columns[name] = tf.reshape(frames[:, bounds], [-1, *rows.spec[name].shape])
+            continue
+        values = frames[:, bounds]
+        if feature.dtype != "uint8":
+            values = tf.bitcast(
+                tf.reshape(values, [-1, *feature.shape, feature.num_bytes // math.prod(feature.shape)]), feature.dtype
+            )
+        columns[name] = tf.reshape(values, [-1, *feature.shape])
     return columns

@@ -18,6 +18,8 @@ TEST_NAMES = "test_names.csv"
 #: File beside the shards with a row per example that has an identical copy, if there are any.
 DUPLICATES_NAME = "duplicates.csv"
 
+# Bytes of a value of a raw feature.
+_VALUE_BYTES = {"uint8": 1, "int64": 8, "float32": 4}
 # Possible numbers of channels of an image.
 CHANNELS = (1, 3, 4)
 # Up to this side, auto stores pixels. Encoding saves little space, and decoding would cost time in each epoch.
@@ -57,16 +59,21 @@ class Feature:
         return self.encoding == "raw" and len(self.shape) == 1
 
     @property
+    def is_number(self) -> bool:
+        """Whether a value is one integer, as the label of a class."""
+        return self.dtype == "int64" and not self.shape
+
+    @property
     def num_bytes(self) -> int:
-        """Bytes of the uint8 values of a fixed shape."""
-        return math.prod(self.shape)
+        """Bytes of the values of a fixed shape."""
+        return math.prod(self.shape) * _VALUE_BYTES[self.dtype]
 
 
 FeatureSpec = Mapping[str, Feature]
 
 
 # Meanings of the outputs of a model.
-DISTRIBUTION, VALUES = "distribution", "values"
+DISTRIBUTION, LABELS, VALUES = "distribution", "labels", "values"
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,9 @@ class Task:
         inputs: Upper bound of the values of an example.
         label_shape: Shape of one example's labels, int32. () means one label.
         num_labels: Number of outputs for each label.
-        meaning: "distribution" over the labels, or "values".
+        meaning: "distribution" over the labels, a probability for each of several "labels", or "values".
+        means: Mean of each value in the train split. Empty without values.
+        deviations: Standard deviation of each value in the train split.
     """
 
     input_shape: tuple[int, ...]
@@ -86,6 +95,8 @@ class Task:
     label_shape: tuple[int, ...]
     num_labels: int
     meaning: str = DISTRIBUTION
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -98,12 +109,14 @@ class Task:
         return math.prod(self.label_shape)
 
 
-def image_spec(shape: tuple[int | None, ...], encoding: str = "raw") -> FeatureSpec:
-    """The spec of image classification, with uint8 images (height, width, channels), labels and keys."""
+def image_spec(
+    shape: tuple[int | None, ...], encoding: str = "raw", label: Feature = Feature((), "int64")
+) -> FeatureSpec:
+    """The spec of uint8 images (height, width, channels) with labels and keys."""
     return {
         IMAGE: Feature(tuple(shape), "uint8", encoding),
         KEY: Feature((), "string", "utf8"),
-        LABEL: Feature((), "int64"),
+        LABEL: label,
     }
 
 

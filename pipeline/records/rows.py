@@ -19,7 +19,7 @@ VARINT_BITS = 7
 
 @dataclass(frozen=True)
 class Rows:
-    """The bytes of each feature in a framed record of ``frame_bytes``, as ``slices``. A label is a varint."""
+    """The bytes of each feature in a framed record of ``frame_bytes``, as ``slices``. An integer is a varint."""
 
     spec: FeatureSpec
     frame_bytes: int
@@ -62,7 +62,10 @@ class Rows:
         return {name: self.decoded(name, frames[:, columns]) for name, columns in self.values.items()}
 
     def decoded(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Decode a feature from its bytes, uint8 (batch, bytes). Values are uint8 (batch, …), labels int32 (batch,)."""
-        if name == LABEL:
+        """Decode a feature from its bytes, uint8 (batch, bytes). Integers are int32 (batch,), others (batch, …)."""
+        feature = self.spec[name]
+        if feature.is_number:
             return (values & 0x7F).astype(np.int32) @ self.label_weights
-        return values.reshape(-1, *self.spec[name].shape)
+        if feature.dtype != "uint8":
+            values = np.ascontiguousarray(values).view(feature.dtype)
+        return values.reshape(-1, *feature.shape)

@@ -82,6 +82,20 @@ def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> N
     accuracy.yaxis.set_major_formatter(_PERCENT)
 
 
+def plot_values(points: Sequence[tuple[float, float]], name: str, axes: Axes) -> None:
+    """Plot predicted by actual values of examples, beside the line of right predictions."""
+    actual, predicted = zip(*points, strict=True) if points else ((), ())
+    ends = [min((*actual, *predicted), default=0), max((*actual, *predicted), default=1)]
+    axes.plot(ends, ends, color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
+    axes.plot(actual, predicted, color=COLORS[0], linestyle="none", marker="o", markersize=3, alpha=0.6)
+    axes.set(title=name, xlabel="actual", ylabel="predicted")
+
+
+def curve_panels(runs: Sequence[Run]) -> int:
+    """Return 2 for accuracy and loss, or 1 for runs that have only a loss."""
+    return 2 if any(row.test_accuracy is not None for run in runs for row in run.curves) else 1
+
+
 def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> None:
     """Plot accuracy (left) and loss (right) by epoch, with solid test lines with markers and dashed training lines.
 
@@ -91,7 +105,7 @@ def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> Non
     step_note = f" of {steps.pop():,} steps" if len(steps) == 1 and None not in steps else ""
     # The name of a single run would not tell its lines apart.
     prefixes = [f"{name}, " for name in names] if len(runs) > 1 else [""]
-    for axes, metric in zip(panels, ("accuracy", "loss"), strict=True):
+    for axes, metric in zip(panels, ("accuracy", "loss")[-len(panels) :], strict=True):
         for run, prefix, color, marker in zip(runs, prefixes, COLORS, MARKERS, strict=False):
             rows = spread(run.curves, _MAX_CURVE_POINTS)
             epochs = [row.epoch for row in rows]
@@ -105,9 +119,10 @@ def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> Non
         axes.set(title=metric.capitalize(), xlabel=f"epoch{step_note}")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         axes.fmt_xdata = lambda epoch: f"epoch {epoch:,.0f}"
-    accuracy, loss = panels
-    _tick_sparsely(accuracy)
-    _show_in_percent(accuracy)
+    *accuracies, loss = panels
+    for accuracy in accuracies:
+        _tick_sparsely(accuracy)
+        _show_in_percent(accuracy)
     _scale(loss.set_yscale, [value for line in loss.lines for value in line.get_ydata()])
     _tick_sparsely(loss)
     loss.fmt_ydata = "{:.4g}".format
@@ -162,7 +177,10 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
 def plot_history(groups: Sequence[Sequence[Entry]], *panels: Axes) -> None:
     """Plot test accuracy (left) and throughput (right) of comparable runs by date, with a line per seed."""
     rate = common_units(group[0].units for group in groups).rate.capitalize()
-    panels_data = (("Test accuracy", "test_accuracy", _FINE_PERCENT), (rate, "examples_per_second", _COUNT))
+    metric = ("Test accuracy", "test_accuracy", _FINE_PERCENT)
+    if all(point.test_accuracy is None for group in groups for point in group):
+        metric = ("Test loss", "test_loss", _SHORT)
+    panels_data = (metric, (rate, "examples_per_second", _COUNT))
     for axes, (title, field, formatter) in zip(panels, panels_data, strict=True):
         for group, color, marker in zip(groups, COLORS, MARKERS, strict=False):
             points = spread(group, _MAX_DATES)

@@ -12,6 +12,7 @@ from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.runs.record import SKIPPED
 
 if TYPE_CHECKING:
+    from pipeline.report.data.changes import Change
     from pipeline.report.data.reading import Entry, Resumption, Run
 
 
@@ -66,6 +67,12 @@ def signed(value: float | None, decimals: int = 0, unit: str = "", scale: float 
     """Format a difference with its sign."""
     text = number(value, decimals, unit, scale)
     return f"+{text}" if value is not None and math.isfinite(value) and value > 0 else text.replace("-", "−")
+
+
+def change_of(change: "Change") -> str:
+    """Format the change of an accuracy in points, or that of a loss."""
+    difference = change.test_accuracy.change
+    return points(difference) if change.has_accuracy else signed(None if difference is None else -difference, 3)
 
 
 def points(fraction: float | None) -> str:

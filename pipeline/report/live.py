@@ -52,8 +52,15 @@ def write_live_page(
     if epochs_so_far:
         curves = SimpleNamespace(curves=epochs_so_far, steps_per_epoch=None)
         plot = partial(drawings.plot_curves, [curves], [""])
-        newest = f"test accuracy {fmt.percent(epochs_so_far[-1].test_accuracy)} after epoch {len(epochs_so_far)}"
-        blocks.append(Chart("Accuracy and loss by epoch, training and test", plot, [newest]))
+        last = epochs_so_far[-1]
+        metric = f"test accuracy {fmt.percent(last.test_accuracy)}"
+        metric = f"test loss {fmt.number(last.test_loss, 3)}" if last.test_accuracy is None else metric
+        newest = f"{metric} after epoch {len(epochs_so_far)}"
+        blocks.append(
+            Chart(
+                "Accuracy and loss by epoch, training and test", plot, [newest], panels=drawings.curve_panels([curves])
+            )
+        )
     text = page(
         [Section("epochs", "Finished epochs", blocks), *earlier],
         title=f"{state} ({len(epochs_so_far)}/{epochs}), {name}",

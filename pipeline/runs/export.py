@@ -29,6 +29,8 @@ from pipeline.streams.tf_data import InputStream
 #: Signatures of the SavedModel: uint8 images (batch, height, width, channels), and strings (batch,).
 PIXELS_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded_images"
 _BATCH = 500
+# Relative difference of numbers that count as the same answer.
+_TOLERANCE = 0.01
 
 #: Inputs (batch, …) → outputs (batch, …), probabilities instead of logits.
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -170,13 +172,15 @@ def _compare(folder: Path, exporters: Sequence[Exporter], loaded: LoadedModel, t
             _add(forms[title], predict(inputs), expected, labels, problem)
     for form in forms.values():
         form |= {name: form[name] / count for name in ("accuracy", "agreement")}
+        form["accuracy"] = form["accuracy"] if problem.has_accuracy else None
     return {"num_examples": count, "forms": forms}
 
 
 def _add(form: dict[str, float], pred: np.ndarray, expected: np.ndarray, labels: np.ndarray, problem: Problem) -> None:
     answers = problem.answers(pred)
-    form["accuracy"] += int((answers == labels).sum())
-    form["agreement"] += int((answers == problem.answers(expected)).sum())
+    # An example with several labels counts by the share of right ones.
+    for name, others in (("accuracy", labels), ("agreement", problem.answers(expected))):
+        form[name] += float(np.isclose(answers, others, rtol=_TOLERANCE).reshape(len(labels), -1).mean(axis=1).sum())
     form["largest_difference"] = max(form["largest_difference"], float(np.abs(pred - expected).max()))
 
 

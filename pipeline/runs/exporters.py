@@ -22,7 +22,7 @@ class Exporter:
     package: str = ""
 
 
-_IMAGES, _LITERT = ("image_classification",), "ai_edge_litert"
+_IMAGES, _LITERT = ("image_classification", "multi_label", "regression"), "ai_edge_litert"
 SAVED_MODEL = Exporter("SavedModel", "saved_model", _IMAGES, "pipeline.runs.export:SavedModel")
 FLOAT32 = Exporter("LiteRT float32", "model-float32.tflite", _IMAGES, "pipeline.runs.export:LiteRT", _LITERT)
 INT8 = Exporter("LiteRT int8", "model-int8.tflite", _IMAGES, "pipeline.runs.export:LiteRTInt8", _LITERT)

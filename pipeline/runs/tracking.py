@@ -20,7 +20,10 @@ from pipeline.runs.record import FINISHED, FieldGroup, RunRecord, names, read_re
 
 EXPERIMENT = "tensorcraft"
 
-_EVALUATION_METRICS = ("expected_calibration_error", "bits", "perplexity")
+_EVALUATION_METRICS = (
+    *("expected_calibration_error", "bits", "perplexity"),
+    *("mean_average_precision", "micro_f1", "macro_f1", "exact_matches"),
+)
 # Limit of MLflow's own stores.
 _MAX_VALUE_LENGTH = 500
 _logger = logging.getLogger(__name__)
@@ -76,5 +79,7 @@ def _metrics(folder: Path, record: RunRecord, moment: int) -> Iterator[Metric]:
     yield from (Metric(name, value, moment, step) for name, value in measured.items() if isinstance(value, int | float))
     if (folder / EVALUATION_NAME).exists():
         facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
-        values = (name for name in _EVALUATION_METRICS if name in facts)
-        yield from (Metric(name, facts[name], moment, step) for name in values)
+        values = {name: facts.get(name) for name in _EVALUATION_METRICS}
+        for number, measures in enumerate(facts.get("values", ()), start=1):
+            values |= {f"{name}_{number}": measures[name][0] for name in ("mae", "rmse", "r2")}
+        yield from (Metric(name, value, moment, step) for name, value in values.items() if value is not None)

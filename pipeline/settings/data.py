@@ -108,7 +108,14 @@ class SourceSettings(StageSettings, section="Source"):
     """Column of the Parquet file with the images, or feature of the TFRecords. Empty means detection."""
     label_column: str = "label"
     """Column of the table or Parquet file with the labels, or feature of the TFRecords. With `label`, other usual names
-    are found, too."""
+    are found, too. In a table, several columns such as `cat, dog` contain 0 or 1 for each label, or numbers to
+    predict."""
+    label_separator: str = ""
+    """Character between the labels in a cell of the table, such as `;`. An image then has any number of labels."""
+    problem: Annotated[str, one_of(AUTO, "image_classification", "multi_label", "regression")] = AUTO
+    """What a model learns from a table of images. `auto` means one label per image, several labels with
+    `label_separator` or with columns of 0 and 1, and `regression` for other columns of numbers, if one has a
+    fraction."""
     split_column: str = ""
     """Column of the table or Parquet file with the splits (train, test or validation). Empty means none."""
     path_prefix: str = ""

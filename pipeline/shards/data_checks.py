@@ -43,10 +43,11 @@ def check_data(
         ``duplicates`` is the number of copies. ``test_in_train`` lists positions in test of images that are in train.
     """
     train, test = label_counts["train"], label_counts.get("test", {})
-    groups = _equal(examples)
+    # Several labels, and values, have no name.
+    groups, name_of = _equal(examples), dict(enumerate(label_names))
     # One row per example. Equal images share a number.
     rows = [
-        (number, split, position, label_names[example["label"]] if label_names else "", names[split][example["index"]])
+        (number, split, position, name_of.get(example["label"], ""), names[split][example["index"]])
         for number, group in enumerate(groups)
         for split, position in group
         for example in (examples[split][position],)

@@ -115,7 +115,9 @@ def read_block(block: Block, job: Job, stats: BlockStats) -> Iterator[Batch]:
             encoded = np.frombuffer("".join(keys[rows]).encode(), np.uint8).reshape(-1, layout.key_bytes)
             frames = layout.encode({**columns, KEY: encoded})
         else:
-            examples = zip(columns[IMAGE], columns[LABEL].tolist(), keys[rows], strict=True)
+            labels = columns[LABEL]
+            labels = labels.tolist() if labels.ndim == 1 else [label.tobytes() for label in labels]
+            examples = zip(columns[IMAGE], labels, keys[rows], strict=True)
             frames = [
                 frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()})) for image, label, key in examples
             ]

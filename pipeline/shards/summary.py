@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import DamagedArtifactError
-from pipeline.records.example import targets
+from pipeline.records.example import add_labels
 from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, content_name, spec_to_json
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
@@ -51,9 +51,12 @@ class BlockStats:
         """Add a batch that starts at ``start`` in the block. ``positions`` is int64 (batch, 2), shard and position."""
         examples = self._examples[start : start + len(positions)]
         examples["shard"], examples["position"] = positions.T
-        examples["label"], examples["fingerprint"] = columns.get(LABEL, 0), fingerprints(columns[content_name(columns)])
+        labels = columns.get(LABEL, 0)
+        # Equal vectors of labels have equal digests.
+        examples["label"] = fingerprints(labels).astype(np.int32) if np.ndim(labels) > 1 else labels
+        examples["fingerprint"] = fingerprints(columns[content_name(columns)])
         examples["digest"] = [*content_digests(columns, self._counts.shape[1])]
-        np.add.at(self._counts, (self._split_of_shard[positions[:, :1]], targets(columns)), 1)
+        add_labels(self._counts, self._split_of_shard[positions[:, 0]], columns)
 
     def write(self) -> None:
         """Write the statistics of a complete block."""
@@ -65,11 +68,13 @@ class BlockStats:
 def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
     """sha256 of the label and the stored content of each example.
 
-    A label takes one byte if all labels fit, otherwise eight.
+    A label takes one byte if all labels fit, otherwise eight. A vector of labels takes its stored bytes.
     """
     content = columns[content_name(columns)]
-    labels = columns.get(LABEL, np.empty(0)).astype("u1" if num_labels <= 256 else "<u8")
-    label_bytes = labels[:, None].view(np.uint8) if LABEL in columns else np.empty((len(content), 0), np.uint8)
+    labels = np.ascontiguousarray(columns.get(LABEL, np.empty((len(content), 0), np.uint8)))
+    if labels.ndim == 1:
+        labels = labels.astype("u1" if num_labels <= 256 else "<u8")[:, None]
+    label_bytes = labels.view(np.uint8)
     if isinstance(content, np.ndarray):
         rows = np.concatenate([label_bytes, content.reshape(len(content), -1)], axis=1)
         return (hashlib.sha256(row).digest() for row in rows)
@@ -100,9 +105,14 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         # The digest of the whole text does not depend on the length of its examples.
         source_digests = {"text": text_digest(source, Path(job.location.artifact))}
     # Statistics per label need examples with labels.
-    findings = check_data(examples, names, job.source.label_names if LABEL in spec else (), label_counts, folder)
+    label_names = job.source.label_names if LABEL in spec and spec[LABEL].dtype != "float32" else ()
+    findings = check_data(examples, names, label_names, label_counts, folder)
     if LABEL in spec and "test" in names:
         write_rows(folder / TEST_NAMES, ("name",), ([names["test"][index]] for index in examples["test"]["index"]))
+    targets = {}
+    if spec.get(LABEL) and spec[LABEL].dtype == "float32":
+        values = np.array(read_index(listing).splits["train"].labels)[examples["train"]["index"]]
+        targets = {"means": values.mean(axis=0).tolist(), "deviations": values.std(axis=0).tolist()}
     if listing and (skipped := read_index(listing).skipped):
         rows = ((file.path, file.reason, file.detail) for file in skipped)
         write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), rows)
@@ -112,6 +122,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         "feature_spec": spec_to_json(spec),
         **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),
+        **targets,
         "splits": {split: splits[split] for split in job.num_examples},
         "findings": findings,
         "warnings": warnings(findings, job.num_examples.get("test", 0), has_labels=LABEL in spec),

@@ -49,10 +49,10 @@ def write_tfds_metadata(folder: Path, source: SourceInfo, spec: FeatureSpec, sha
 def _connector(name: str, feature: Feature, source: SourceInfo) -> tfds.features.FeatureConnector:
     if name == KEY:
         return tfds.features.Text()
-    if name == LABEL:
+    if feature.is_number:
         return tfds.features.ClassLabel(names=list(source.label_names))
     if feature.encoding == "raw":
-        return tfds.features.Tensor(shape=feature.shape, dtype=np.uint8, encoding="bytes")
+        return tfds.features.Tensor(shape=feature.shape, dtype=np.dtype(feature.dtype), encoding="bytes")
     # Without a format, TFDS detects it from the content of each image.
     encoding = None if feature.encoding == "image" else feature.encoding
     return tfds.features.Image(shape=feature.shape, dtype=np.uint8, encoding_format=encoding)

@@ -24,10 +24,13 @@ Address = Sequence[str | int]
 
 
 class Example(NamedTuple):
-    """An example before it is examined. Files that are missing, and examples inside other files, have no stamp."""
+    """An example before it is examined. Files that are missing, and examples inside other files, have no stamp.
+
+    ``label`` is the name of a label, or a value for each label or target.
+    """
 
     path: str
-    label: str = ""
+    label: str | Sequence[float] = ""
     stamp: Stamp = ()
     address: Address = ()
 
@@ -43,7 +46,7 @@ class IndexedSplit:
     paths: Sequence[str]
     stamps: Sequence[Stamp]
     digests: Sequence[str]
-    labels: Sequence[int] = ()
+    labels: Sequence[int | Sequence[float]] = ()
     plain: Sequence[bool] = ()
     addresses: Sequence[Address] = ()
 

@@ -38,6 +38,7 @@ class SourceFiles:
     #: Path → stamp of the files that describe the examples or contain them.
     description_files: Mapping[str, Stamp] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
+    problem: str = "image_classification"
 
     @cached_property
     def examples(self) -> Mapping[str, Sequence[Example]]:
@@ -160,7 +161,7 @@ class LabeledSource(FileSource):
         """Examine all examples. Returns those that can be used by path, and the others."""
 
     @abstractmethod
-    def describe(self, index: FileIndex, label_names: tuple[str, ...], examined: Sequence[Examined]) -> SourceInfo:
+    def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence[Examined]) -> SourceInfo:
         """Describe the source."""
 
     def location(self, artifact: Path) -> Location:
@@ -182,7 +183,7 @@ class LabeledSource(FileSource):
         index = FileIndex(splits, skipped, descriptions)
         if artifact:
             index.write(artifact)
-        return self.describe(index, files.label_names, [*examined.values()])
+        return self.describe(index, files, [*examined.values()])
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""
@@ -208,7 +209,7 @@ def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], file
     usable = [example for example in examples if example.path in examined]
     return IndexedSplit(
         paths=[example.path for example in usable],
-        labels=[numbers[example.label] for example in usable],
+        labels=[numbers.get(example.label, example.label) for example in usable],
         stamps=[example.stamp for example in usable],
         digests=[examined[example.path].digest for example in usable],
         plain=[examined[example.path].plain for example in usable],

@@ -39,7 +39,7 @@ def read_images(
     def read(batch: range) -> dict:
         contents = [_content(read_file, indexed, index, form, info.value_range) for index in batch]
         images = pixels_of(contents, form, channels) if form.encoding == "raw" else contents
-        return {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], np.int64)}
+        return {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], info.features[LABEL].dtype)}
 
     yield from converted((range(first, min(first + size, stop)) for first in range(start, stop, size)), read)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pipeline.records.features import image_spec
+from pipeline.records.features import Feature, image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
 from pipeline.sources.file_index import Address, FileIndex, Skipped
 from pipeline.sources.file_source import LabeledSource, SourceFiles
@@ -19,6 +19,8 @@ from pipeline.sources.source import SourceInfo
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
 
+# Type of the values of an example with a value per label or target, by problem.
+_VECTOR_TYPES = {"multi_label": "uint8", "regression": "float32"}
 # Share of the 65,536 values. Images of 10, 12 and 14 bits use a 64th to a quarter of them.
 _LITTLE_OF_THE_RANGE = 0.25
 
@@ -41,7 +43,7 @@ class ImageSource(LabeledSource):
 
         return examine(self.read, folder, [example for _, example in files.rows])
 
-    def describe(self, index: FileIndex, label_names: tuple[str, ...], examined: Sequence["Picture"]) -> SourceInfo:
+    def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence["Picture"]) -> SourceInfo:
         """Describe the images."""
         pictures = examined
         encodings = {picture.encoding for picture in pictures}
@@ -54,8 +56,11 @@ class ImageSource(LabeledSource):
             dataset=self.name(),
             origin=self.settings.dataset,
             version="1",
-            features=image_spec((*sizes, channels), encodings.pop() if len(encodings) == 1 else "image"),
-            label_names=label_names,
+            features=image_spec(
+                (*sizes, channels), encodings.pop() if len(encodings) == 1 else "image", _label_feature(files)
+            ),
+            problem=files.problem,
+            label_names=files.label_names,
             num_examples=num_examples,
             test_share=0.0 if "test" in num_examples else self.settings.test_share,
             bytes_per_example=sum(picture.num_bytes for picture in pictures) // len(pictures),
@@ -64,6 +69,12 @@ class ImageSource(LabeledSource):
             skipped=dict(sorted(Counter(one.reason for one in index.skipped).items())),
             digest=index.digest(),
         )
+
+
+def _label_feature(files: SourceFiles) -> Feature:
+    if files.problem in _VECTOR_TYPES:
+        return Feature((len(files.label_names),), _VECTOR_TYPES[files.problem])
+    return Feature((), "int64")
 
 
 def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:

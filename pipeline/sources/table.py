@@ -5,24 +5,22 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import message
 from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
-from pipeline.sources.file_source import SourceFiles, checked_labels, natural, split_called
+from pipeline.sources.file_source import SourceFiles, split_called
 from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
 from pipeline.sources.image_source import ImageSource
+from pipeline.sources.table_labels import targets_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 # Matches numbers and names of images, which are no names of columns.
 _VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)", re.IGNORECASE)
-# As programs write one, in some languages with a comma.
-_NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
-_LIST = re.compile(r"\[.*\]")
 # Names of columns that other programs write, in place of our defaults.
 _KNOWN_COLUMNS = {
     "path": ("file", "filename", "file_name", "filepath", "image", "image_path", "img"),
@@ -30,8 +28,6 @@ _KNOWN_COLUMNS = {
 }
 # Text in cells without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
-# Minimum number of rows to judge by the number of different values.
-_MIN_ROWS, _MAX_DISTINCT_SHARE = 20, 0.9
 _MAX_ROWS = 5
 
 _logger = logging.getLogger(__name__)
@@ -53,13 +49,17 @@ class Table(ImageSource):
     def find_files(self) -> SourceFiles:
         """The images that the table lists."""
         folder, settings = self.folder(), self.settings
-        paths, labels, *named = self._columns()
+        (_, *names), (paths, *columns) = self._columns()
+        split_names = ["train"] * len(paths)
+        if settings.split_column:
+            names.pop()
+            split_names = columns.pop()
         paths = [self._path_in_folder(path, folder) for path in paths]
-        split_names = named[0] if named else ["train"] * len(paths)
-        self._check_rows([*zip(paths, labels, split_names, strict=True)])
-        self._check_labels(labels)
+        cells = [*map(settings.label_separator.join, zip(*columns, strict=True))]
+        self._check_rows([*zip(paths, cells, split_names, strict=True)])
         if "train" not in map(split_called, split_names):
             self.refuse(expected="a table with rows of the train split")
+        targets = targets_of(settings, names, columns, self.refuse)
         stamps = stamps_of(folder, paths)
         if not stamps:
             self.refuse(
@@ -71,17 +71,16 @@ class Table(ImageSource):
             )
         rows = [
             (split, Example(path, label, stamps.get(path, ())))
-            for path, label, split in sorted(zip(paths, labels, split_names, strict=True))
+            for path, label, split in sorted(zip(paths, targets.labels, split_names, strict=True))
         ]
-        label_names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
-        return SourceFiles(rows, stamps_of(folder, [self.path.name]), label_names)
+        return SourceFiles(rows, stamps_of(folder, [self.path.name]), targets.names, targets.problem)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. An unchanged table has the same examples."""
         return stamps_of(self.folder(), {*index.files, self.path.name})
 
-    def _columns(self) -> list[list[str]]:
-        """The columns of the settings as text, because the label 007 is not the number 7."""
+    def _columns(self) -> tuple[list[str], list[list[str]]]:
+        """Names and cells of the columns of the settings, as text because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
         if not self.has_name(self.path.name):
             self.refuse(expected="a table that ends in .csv, .tsv or .parquet")
@@ -101,18 +100,19 @@ class Table(ImageSource):
                         "columns of texts or numbers",
                     )
             table = pyarrow.parquet.read_table(self.path, columns=wanted)
-            return [table[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
+            return wanted, [table[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
             self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
-    def _columns_of_text(self, delimiter: str) -> list[list[str]]:
+    def _columns_of_text(self, delimiter: str) -> tuple[list[str], list[list[str]]]:
         if encoding := detect_encoding(self.path.read_bytes()):
             self.refuse(f" {is_in(encoding)}", "a table in UTF-8")
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
             names = next(rows, [])
             self._check_header(names, delimiter)
-            indices, bad = [names.index(name) for name in self._wanted(names)], []
+            wanted, bad = self._wanted(names), []
+            indices = [*map(names.index, wanted)]
             columns: list[list[str]] = [[] for _ in indices]
             for number, row in enumerate(rows, start=1):
                 if len(row) != len(names):
@@ -122,7 +122,7 @@ class Table(ImageSource):
                     column.append(row[index])
         if bad:
             self.refuse(_rows(bad), f"a table with {len(names)} cells in each row")
-        return columns
+        return wanted, columns
 
     def _check_header(self, names: Sequence[str], delimiter: str) -> None:
         """Refuse another delimiter, and a missing header."""
@@ -143,20 +143,30 @@ class Table(ImageSource):
             )
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
-        columns = {name: getattr(self.settings, name) for name in ("path_column", "label_column", "split_column")}
-        wanted = {setting: name for setting, name in columns.items() if name or setting != "split_column"}
-        for setting, name in wanted.items():
+        """The columns of the path, the labels and the split."""
+        settings, wanted = self.settings, []
+        listed = [("label_column", name) for name in self._label_columns(names)]
+        for setting, name in (("path_column", settings.path_column), *listed, ("split_column", settings.split_column)):
             known = [each for each in names if each.lower() in _KNOWN_COLUMNS.get(name, ())]
+            if not name and setting == "split_column":
+                continue
             if name not in names and len(known) == 1:
-                wanted[setting] = known[0]
+                wanted.append(known[0])
                 _logger.info("Using the column %s of %s as %s.", known[0], self.settings.path, setting)
-            elif names.count(name) != 1:
+            elif names.count(name) == 1:
+                wanted.append(name)
+            else:
                 self.refuse(
                     f" The table has {', '.join(names)}.{closest(name, names)}",
                     f"one column of {self.settings.path}",
                     setting,
                 )
-        return [*wanted.values()]
+        return wanted
+
+    def _label_columns(self, names: Sequence[str]) -> list[str]:
+        """The columns that label_column names. A comma in the name of a column separates no columns."""
+        named = self.settings.label_column
+        return [named] if named in names else [name.strip() for name in named.split(",")]
 
     def _path_in_folder(self, path: str, folder: Path) -> str:
         """The path of an image below the table's folder. "" if the image does not exist."""
@@ -176,9 +186,11 @@ class Table(ImageSource):
         return path
 
     def _check_rows(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        """Check that each row has one image below the table's folder."""
-        numbered = [*enumerate(rows, start=1)]
-        if bad := [row for row in numbered if not (row[1][0] and row[1][1] and split_called(row[1][2]))]:
+        """Check that each row has one image below the table's folder, and a label unless there may be none."""
+        numbered, may_be_empty = [*enumerate(rows, start=1)], bool(self.settings.label_separator)
+        if bad := [
+            row for row in numbered if not (row[1][0] and (row[1][1] or may_be_empty) and split_called(row[1][2]))
+        ]:
             self.refuse(_rows(bad), "a path, a label and a split (train, validation or test) in each row")
         if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in _MISSING]:
             self.refuse(
@@ -191,55 +203,6 @@ class Table(ImageSource):
         times = Counter(path for path, _, _ in rows)
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
             self.refuse(_rows(bad), "one row per image")
-
-    def _check_labels(self, labels: Sequence[str]) -> None:
-        """Check that the column contains labels, not numbers to predict, unique names or several labels in a cell."""
-        different = set(labels)
-        fractions = sorted(label for label in different if not re.fullmatch(r"[+-]?\d+", label))
-        if fractions and all(map(_NUMBER.fullmatch, different)):
-            self.refuse(
-                f" Decimals such as {fractions[0]!r} look like regression targets, which are not supported. Name a "
-                "column of labels, or write integers.",
-                "a column of labels",
-                "label_column",
-            )
-        if several := _several(different):
-            self.refuse(
-                f" Cells such as {several!r} look like several labels per image, which are not supported. Name a "
-                "column with one label per row.",
-                "a column of labels",
-                "label_column",
-            )
-        if len(labels) >= _MIN_ROWS and len(different) > _MAX_DISTINCT_SHARE * len(labels):
-            self.refuse(
-                f" The column has {len(different):,} different values in {len(labels):,} rows, like names or "
-                "measurements. Name a column of labels.",
-                "a column of labels",
-                "label_column",
-            )
-
-
-def _several(labels: Set[str]) -> str:
-    """A cell with several labels, "" if each has one.
-
-    All cells are lists, or half of the parts, or more, are cells by themselves, or two cells differ in the order of
-    their parts alone.
-    """
-    pieces = {label: _split_label(label) for label in labels}
-    single = {part for its in pieces.values() if len(its) == 1 for part in its}
-    several = {label: its for label, its in pieces.items() if len(its) > 1}
-    if several and all(map(_LIST.fullmatch, labels)):
-        return min(several)
-    together = frozenset().union(*several.values())
-    is_permuted = len(set(several.values())) < len(several)
-    return min(several) if several and (is_permuted or 2 * len(together & single) >= len(together)) else ""
-
-
-def _split_label(label: str) -> frozenset[str]:
-    """The labels in a cell of several, without the brackets and quotes of a list."""
-    is_list = _LIST.fullmatch(label)
-    pieces = [part.strip() for part in re.split("[,;|]", label[1:-1] if is_list else label)]
-    return frozenset(filter(None, (part.strip("'\"") for part in pieces) if is_list else pieces))
 
 
 @message

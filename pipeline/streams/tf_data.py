@@ -37,7 +37,7 @@ _MAX_BATCHES_AHEAD, _MIN_BATCHES_AHEAD = 32, 2
 
 
 class InputStream:
-    """Batches of a split. Inputs are uint8 (batch, …), labels int32 (batch, …) or, after mixup, float32 (batch, 3)."""
+    """Batches of a split: uint8 inputs (batch, …), and labels of the problem or, after mixup, float32 (batch, 3)."""
 
     def __init__(
         self,
@@ -218,12 +218,9 @@ def _columns_of(split: Split, records: tf.Tensor) -> dict[str, tf.Tensor]:
 
 def _load(split: Split) -> dict[str, tf.Tensor]:
     """Load all decoded examples of a split, by feature."""
-    columns = {
-        name: _aligned((split.num_examples,), np.int32)
-        if name == LABEL
-        else _aligned((split.num_examples, *split.content_shape), np.uint8)
-        for name in split.features
-    }
+    columns = {name: _aligned((split.num_examples, *split.content_shape), np.uint8) for name in split.features}
+    if label := split.spec.get(LABEL):
+        columns[LABEL] = _aligned((split.num_examples, *label.shape), np.int32 if label.is_number else label.dtype)
     num_records = sum(split.shard_examples)
     if num_records == split.num_examples:
         num_records = _decode_into(columns, split) if split.layout is None else _copy_into(columns, split)
@@ -267,7 +264,7 @@ def _decode_into(columns: Mapping[str, np.ndarray], split: Split) -> int:
     return start
 
 
-def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+def _aligned(shape: tuple[int, ...], dtype: type | str) -> np.ndarray:
     """Allocate an array on a 64-byte boundary, which TensorFlow's operations need."""
     num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     spare = np.empty(num_bytes + _ALIGNMENT, np.uint8)

@@ -1,4 +1,4 @@
-"""Fine-tuning of pretrained models: frozen layers, and a new last layer by logistic regression.
+"""Fine-tuning of pretrained models: frozen layers, and a new last layer by regression.
 
 The last layer has a convex loss, so L-BFGS finds its minimum in seconds, without a learning rate and independent of the
 seed. The other layers are frozen meanwhile, and their outputs (features) are computed once.
@@ -14,8 +14,8 @@ import scipy.optimize
 import scipy.special
 
 from pipeline import progress
-from pipeline.models.model import named_layers
-from pipeline.problems.problem import Stream
+from pipeline.models.model import last_layer, named_layers
+from pipeline.problems.problem import Problem, Stream
 from pipeline.runs.initial_weights import InitialWeights
 from pipeline.settings.training import HEAD, PRETRAINED, TrainSettings
 from pipeline.training.process_group import ProcessGroup
@@ -39,7 +39,7 @@ def freeze_backbone(model: keras.Model, fine_tune: str) -> tuple[str, ...]:
     Batch normalization is always excluded, because its statistics are of millions of images. Keras computes a frozen
     one as in inference.
     """
-    kinds, head = keras.Layer if fine_tune == HEAD else keras.layers.BatchNormalization, model.layers[-1]
+    kinds, head = keras.Layer if fine_tune == HEAD else keras.layers.BatchNormalization, last_layer(model)
     backbone = {name: layer for name, layer in named_layers(model) if layer is not head and isinstance(layer, kinds)}
     frozen = {name: layer for name, layer in backbone.items() if layer.weights and layer.trainable}
     for layer in frozen.values():
@@ -49,60 +49,77 @@ def freeze_backbone(model: keras.Model, fine_tune: str) -> tuple[str, ...]:
 
 
 def fit_head(
-    model: keras.Model, stream: Stream, group: ProcessGroup, label_weights: Mapping[int, float]
+    model: keras.Model, problem: Problem, stream: Stream, group: ProcessGroup, label_weights: Mapping[int, float]
 ) -> dict[str, float]:
     """Fit the last layer of a compiled model to the train split. Return the metrics of this as of an epoch."""
     started = time.perf_counter()
     features, labels = _features(model, stream)
-    head = model.layers[-1]
+    head = last_layer(model)
     example_weights = np.array([*label_weights.values()], np.float32)[labels] if label_weights else 1
-    weights, metrics = logistic_regression(features, labels, head.units, example_weights)
+    weights, metrics = fit_linear(features, *problem.linear_targets(labels, head.units), example_weights)
     # Rounding may differ between hosts.
     *kernel, bias = group.from_chief(weights.tolist())
     head.kernel.assign(kernel)
     head.bias.assign(bias)
     seconds = time.perf_counter() - started
-    _logger.info("Fitted the last layer in %.1f s: train accuracy %.2f%%", seconds, 100 * metrics["accuracy"])
+    _logger.info("Fitted the last layer in %.1f s: train loss %.3f", seconds, metrics["loss"])
     rate = round(len(labels) / seconds, 1)
     return {**metrics, "train_seconds": round(seconds, 4), "examples_per_second": rate, "learning_rate": 0.0}
 
 
-def logistic_regression(
-    features: np.ndarray, labels: np.ndarray, num_labels: int, example_weights: np.ndarray | int = 1
+def fit_linear(
+    features: np.ndarray, targets: np.ndarray, link: str, example_weights: np.ndarray | int = 1
 ) -> tuple[np.ndarray, dict]:
-    """Fit a softmax regression with L2 decay by L-BFGS.
+    """Fit a linear layer with L2 decay by L-BFGS.
 
-    ``features`` are float32 (examples, features) and ``labels`` int32 (examples,). ``example_weights`` have the mean 1.
-    Return the kernel with the bias as last row, float32 (features + 1, num_labels), and the ``loss`` and ``accuracy``
-    of these examples.
+    ``features`` are float32 (examples, features) and ``targets`` float32 (examples, outputs). ``link`` is "softmax" for
+    one label per example, "sigmoid" for several, or "identity" for values. ``example_weights`` have the mean 1. Return
+    the kernel with the bias as last row, float32 (features + 1, outputs), and the ``loss`` and ``accuracy`` of these
+    examples.
     """
-    rows, shape = np.arange(len(labels)), (features.shape[1] + 1, num_labels)
-    shares = np.broadcast_to(np.float32(example_weights) / len(labels), len(labels))
+    shape = features.shape[1] + 1, targets.shape[1]
+    shares = np.broadcast_to(np.float32(example_weights) / len(targets), len(targets))
+    loss_of, predicted = _LINKS[link]
 
+    def outputs(parameters: np.ndarray) -> np.ndarray:
+        weights = parameters.reshape(shape).astype(np.float32)
+        return features @ weights[:-1] + weights[-1]
+
+    # These losses have the same gradient, which is the difference of predictions and targets.
     def loss_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        *_, log_shares = evaluate(parameters)
-        kernel = parameters.reshape(shape)[:-1]
-        errors = np.exp(log_shares)
-        errors[rows, labels] -= 1
-        errors *= shares[:, None]
+        values, kernel = outputs(parameters), parameters.reshape(shape)[:-1]
+        errors = (predicted(values) - targets) * shares[:, None]
         gradient = np.vstack([features.T @ errors + _DECAY * kernel, errors.sum(axis=0)])
-        loss = _DECAY / 2 * (kernel**2).sum() - float(shares @ log_shares[rows, labels].astype(float))
+        loss = _DECAY / 2 * (kernel**2).sum() + float(shares @ loss_of(values, targets).sum(axis=1, dtype=float))
         return loss, gradient.ravel().astype(float)
 
-    def evaluate(parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        weights = parameters.reshape(shape).astype(np.float32)
-        return weights, scipy.special.log_softmax(features @ weights[:-1] + weights[-1], axis=1)
-
     found = scipy.optimize.minimize(loss_and_gradient, np.zeros(shape).ravel(), jac=True, **_L_BFGS)
-    weights, log_shares = evaluate(found.x)
-    accuracy = (log_shares.argmax(axis=1) == labels).mean()
-    return weights, {"loss": -float(shares @ log_shares[rows, labels]), "accuracy": float(accuracy)}
+    values, accuracy = outputs(found.x), None
+    if link == "softmax":
+        accuracy = float((values.argmax(axis=1) == targets.argmax(axis=1)).mean())
+    elif link == "sigmoid":
+        accuracy = float(((values > 0) == targets).mean())
+    loss = float(shares @ loss_of(values, targets).sum(axis=1, dtype=float))
+    # The loss of several labels or values is a mean over them, and that of values the whole square.
+    loss *= {"softmax": 1, "sigmoid": 1 / shape[1], "identity": 2 / shape[1]}[link]
+    return found.x.reshape(shape).astype(np.float32), {"loss": loss, "accuracy": accuracy}
+
+
+# Name of the link → its loss of outputs and targets, and its predictions.
+_LINKS = {
+    "softmax": (
+        lambda values, targets: -targets * scipy.special.log_softmax(values, axis=1),
+        lambda values: scipy.special.softmax(values, axis=1),
+    ),
+    "sigmoid": (lambda values, targets: np.logaddexp(0, values) - targets * values, scipy.special.expit),
+    "identity": (lambda values, targets: (values - targets) ** 2 / 2, lambda values: values),
+}
 
 
 def _features(model: keras.Model, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of the last layer, float32 (examples, features), and labels of the train split, in one pass."""
     labels = keras.Input((), dtype="int32")
-    backbone = keras.Model([*model.inputs, labels], [model.layers[-1].input, labels])
+    backbone = keras.Model([*model.inputs, labels], [last_layer(model).input, labels])
     backbone.compile(jit_compile=model.jit_compile)
     total, size = stream.split.num_examples, stream.global_batch_size
 

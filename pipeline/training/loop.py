@@ -179,7 +179,7 @@ def _run_epoch(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> tuple[d
 def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
     fits_head = epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL)
-    head = fit_head(model, stream, setup.group, setup.label_weights) if fits_head else {}
+    head = fit_head(model, setup.problem, stream, setup.group, setup.label_weights) if fits_head else {}
     if setup.fine_tune == HEAD:
         return head
     per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.plural
@@ -200,7 +200,7 @@ def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> dict[str, f
     _check_updates(model, epoch * stream.steps_per_epoch)
     return {
         "loss": fitted.history["loss"][-1],
-        "accuracy": fitted.history["accuracy"][-1],
+        "accuracy": fitted.history.get("accuracy", [None])[-1],
         "train_seconds": round(seconds + head_seconds, 4),
         **({"head_seconds": head_seconds} if head else {}),
         "examples_per_second": round(per_epoch / seconds, 1),
@@ -224,11 +224,13 @@ def _check_updates(model: keras.Model, expected: int) -> None:
 
 
 def _log_epoch(row: Mapping[str, float], epochs: int) -> None:
+    accuracy = row["test_accuracy"]
     # With the time of day, the line fits 79 columns.
     _logger.info(
-        "Epoch %d/%d: loss %.3f, test accuracy %.2f%%, %.1f s, %s/s",
-        *(row["epoch"], epochs, row["loss"], 100 * row["test_accuracy"], row["train_seconds"]),
-        f"{row['examples_per_second']:,.0f}",
+        "Epoch %d/%d: loss %.3f, test %s, %.1f s, %s/s",
+        *(row["epoch"], epochs, row["loss"]),
+        f"loss {row['test_loss']:.3f}" if accuracy is None else f"accuracy {accuracy:.2%}",
+        *(row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
     )
 
 

@@ -26,8 +26,9 @@ class Summaries:
         """Write the scalars of one epoch."""
         for name, prefix in (("train", ""), ("test", "test_")):
             with self._writers[name].as_default(step=row["epoch"]):
-                tf.summary.scalar("epoch_loss", row[f"{prefix}loss"])
-                tf.summary.scalar("epoch_accuracy", row[f"{prefix}accuracy"])
+                for metric in ("loss", "accuracy"):
+                    if (value := row[f"{prefix}{metric}"]) is not None:
+                        tf.summary.scalar(f"epoch_{metric}", value)
         with self._writers["train"].as_default(step=row["epoch"]):
             tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
             tf.summary.scalar("examples_per_second", row["examples_per_second"])
@@ -44,6 +45,7 @@ class Summaries:
                 hparams=[hparams.HParam(name) for name in tuned],
                 metrics=[
                     hparams.Metric("epoch_accuracy", group="test", display_name="test accuracy"),
+                    hparams.Metric("epoch_loss", group="test", display_name="test loss"),
                     hparams.Metric("examples_per_second", group="train", display_name=units.rate),
                 ],
             )

@@ -123,7 +123,8 @@ def _evaluate(setup: TrainingSetup, predictions: Any) -> EvaluationSummary:
     """Evaluate the model on the test split, from its predictions if they exist."""
     _logger.info("Evaluating on the test split.")
     test, evaluation = setup.evaluated["test"], setup.problem.evaluation
-    run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder)
+    validation = setup.evaluated.get("validation")
+    run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder, validation)
     return evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
 
 

@@ -149,7 +149,7 @@ def _finished(folders: Sequence[Path]) -> dict[Path, "RunRecord"]:
 
 def _described(records: Mapping[Path, "RunRecord"]) -> list[str]:
     """A line per run with its name, date, experiment, test accuracy and the settings that differ."""
-    from pipeline.report.formats import percent
+    from pipeline.report.formats import number, percent
     from pipeline.runs.record import names
 
     settings = [{name: getattr(record, name) for name in names("setting")} for record in records.values()]
@@ -158,7 +158,7 @@ def _described(records: Mapping[Path, "RunRecord"]) -> list[str]:
             folder.name,
             f"{datetime.fromisoformat(record.finished_at):%Y-%m-%d %H:%M} UTC",
             record.experiment,
-            percent(record.test_accuracy, 2),
+            f"loss {number(record.test_loss, 4)}" if record.test_accuracy is None else percent(record.test_accuracy, 2),
             ", ".join(f"{name} {value}" for name, value in values.items()),
         )
         for (folder, record), values in zip(records.items(), differing(settings), strict=True)

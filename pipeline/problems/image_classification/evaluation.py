@@ -62,8 +62,8 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
         "augmented": picture_augmented(run.train, folder),
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
-    _write_sheet(folder / EXAMPLES_NAME, tiles[len(evaluated.shown) :])
-    _write_sheet(folder / TEST_IMAGES_NAME, tiles[: len(evaluated.shown)])
+    write_sheet(folder / EXAMPLES_NAME, tiles[len(evaluated.shown) :])
+    write_sheet(folder / TEST_IMAGES_NAME, tiles[: len(evaluated.shown)])
     run.write(facts)
     num_mistakes = evaluated.num_mistakes
     return EvaluationSummary(facts, {}, {"mistakes": tiles[:num_mistakes]} if num_mistakes else {})
@@ -91,7 +91,7 @@ def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
             if train.augmentation.mixes:
                 augmented = train.augmentation.mixed_preview(augmented, tf.constant(positions), epoch)
         columns.append(augmented.numpy())
-    _write_sheet(folder / AUGMENTED_NAME, as_tiles(np.concatenate(np.stack(columns, axis=1))))
+    write_sheet(folder / AUGMENTED_NAME, as_tiles(np.concatenate(np.stack(columns, axis=1))))
     return [
         {"index": position, "label": int(labels[position]), "epoch": epoch}
         for position in positions.tolist()
@@ -109,7 +109,7 @@ def as_tiles(images: np.ndarray) -> np.ndarray:
     return tf.cast(tf.round(tf.image.resize(images, size, method="area")), tf.uint8).numpy()
 
 
-def _write_sheet(path: Path, tiles: np.ndarray) -> None:
+def write_sheet(path: Path, tiles: np.ndarray) -> None:
     """Write an image of all tiles, row by row, with black tiles at its end. Without tiles there is no file."""
     if not len(tiles):
         return

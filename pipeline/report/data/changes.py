@@ -59,13 +59,22 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Comparable current runs, the number of ``earlier`` ones of other code, and the end of the last of these."""
+    """Comparable current runs, the number of ``earlier`` ones of other code, and the end of the last of these.
+
+    Without an accuracy, ``test_accuracy`` is that of the negative loss, which is also greater for a better run.
+    """
 
     runs: list[Entry]
     earlier: int
     since: str | None
     test_accuracy: MetricChange
     examples_per_second: MetricChange
+    has_accuracy: bool = True
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that is compared."""
+        return "test accuracy" if self.has_accuracy else "test loss"
 
 
 def changes(groups: Iterable[Sequence[Entry]], current: Collection[tuple[str, str]]) -> list[Change]:
@@ -156,6 +165,7 @@ def _change(current: list[Entry], rest: Sequence[Entry]) -> Change:
         since=previous[-1].finished_at if previous else None,
         test_accuracy=_accuracy(runs, _newest_of_each(previous), _newest_of_each(recent)),
         examples_per_second=_throughput(current, previous, recent),
+        has_accuracy=any(run.test_accuracy is not None for run in runs) or all(run.test_loss is None for run in runs),
     )
 
 
@@ -165,7 +175,9 @@ def _accuracy(current: Sequence[Entry], previous: Sequence[Entry], recent: Seque
         replicates = [_column(_ACCURACY, recent, skip_none=True)]
     # Comparable runs share a test split. Earlier records lack its size.
     examples = max(_column("test_examples", [*current, *previous], skip_none=True), default=None)
-    min_noise = sampling_error(current[0].problem, _mean(_column(_ACCURACY, previous, skip_none=True)), examples)
+    mean = _mean(_column(_ACCURACY, previous, skip_none=True))
+    # A negative loss has no known sampling error.
+    min_noise = 0.0 if mean is not None and mean < 0 else sampling_error(current[0].problem, mean, examples)
     return compare_metrics(_column(_ACCURACY, current), _column(_ACCURACY, previous), replicates, min_noise=min_noise)
 
 
@@ -206,8 +218,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _column(name: str, entries: Iterable[Entry], *, skip_none: bool = False) -> list[Any]:
-    values = [getattr(entry, name) for entry in entries]
+    values = [_value(entry, name) for entry in entries]
     return [value for value in values if value is not None] if skip_none else values
+
+
+def _value(entry: Entry, name: str) -> Any:
+    if name == _ACCURACY and entry.test_accuracy is None and entry.test_loss is not None:
+        return -entry.test_loss
+    return getattr(entry, name)
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:

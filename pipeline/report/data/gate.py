@@ -78,7 +78,8 @@ def _missed_thresholds(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
 
 def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """Yield a failure per run without a comparable accuracy and per drop of the accuracy beyond the noise."""
-    yield from (f"Run {_short_id(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
+    without = [run for run in runs if run.test_accuracy is None and run.test_loss is None]
+    yield from (f"Run {_short_id(run)} has no test accuracy" for run in without)
     compared = {run.fingerprint for change in changes for run in change.runs}
     unknown = [run for run in runs if run.fingerprint not in compared]
     yield from (f"The training data of run {_short_id(run)} are unknown" for run in unknown)
@@ -88,8 +89,10 @@ def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change
         if is_lower and is_beyond(accuracy, max_sigma):
             sigmas = accuracy.sigmas
             size = "although earlier runs agree exactly" if sigmas is None else f"by {number(-sigmas, 1)} σ"
-            baseline, current = percent(accuracy.baseline, 2), percent(accuracy.value, 2)
-            yield f"Test accuracy of {model_and_recipe(change.runs[0])} fell from {baseline} to {current}, {size}"
+            ends = (accuracy.baseline, accuracy.value)
+            texts = [percent(end, 2) if change.has_accuracy else number(-end, 4) for end in ends]
+            moved = f"{change.metric} of {model_and_recipe(change.runs[0])} {'fell' if change.has_accuracy else 'rose'}"
+            yield f"{moved[0].upper()}{moved[1:]} from {texts[0]} to {texts[1]}, {size}"
 
 
 def _not_judged(changes: Sequence[Change]) -> list[str]:

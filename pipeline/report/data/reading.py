@@ -127,6 +127,11 @@ def call_hook(problem: str, field: str, *arguments: object) -> Any:
     return call_package(name, call) if name else None
 
 
+def scores_of(run: Run) -> list[tuple[str, str]]:
+    """Return (title, value) of the metrics of the problem that people compare. Empty for a skipped run."""
+    return list(call_hook(run.problem, "scores", run) or ())
+
+
 def split_counts(run: Run) -> dict[str, int | None]:
     """Return the number of examples of each split, as far as the run contains it."""
     values = call_hook(run.problem, "card", run) or {}

@@ -44,6 +44,7 @@ def curves(report: Report) -> Iterator[Section]:
     chart = Chart(
         "Accuracy and loss by epoch, training and test",
         partial(drawings.plot_curves, drawn, labels),
+        panels=drawings.curve_panels(drawn),
         note=f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}",
         legend=[*zip(labels if is_unique else run_names, metrics, strict=True)],
     )
@@ -71,9 +72,10 @@ def _label(facts: Mapping[str, Any], swept: Iterable[str]) -> str:
 def _final_metrics(run: Run) -> str:
     """Return accuracies and losses of the epoch with the selected weights."""
     selected = next((row for row in run.curves if row.epoch == run.kept_epoch), run.curves[-1])
-    accuracy = f"test accuracy {fmt.percent(selected.test_accuracy)} (training {fmt.percent(selected.accuracy)})"
+    accuracy = f"test accuracy {fmt.percent(selected.test_accuracy)} (training {fmt.percent(selected.accuracy)}), "
+    accuracy = "" if selected.test_accuracy is None else accuracy
     loss = f"test loss {fmt.number(selected.test_loss, 3)} (training {fmt.number(selected.loss, 3)})"
-    return f"after epoch {fmt.number(selected.epoch)} {accuracy}, {loss}"
+    return f"after epoch {fmt.number(selected.epoch)} {accuracy}{loss}"
 
 
 def sweeps(report: Report) -> Iterator[Section]:
@@ -144,7 +146,7 @@ def history(report: Report) -> Iterator[Section]:
         yield Section("history", "History", changed)
         return
     titles = [*_group_names(groups)]
-    endpoints = [[fmt.percent(group[index].test_accuracy) for index in (0, -1)] for group in groups]
+    endpoints = [[_height(group[index]) for index in (0, -1)] for group in groups]
     note = "All runs reported under this root, in groups of comparable runs. Lines connect runs of the same seed."
     chart = Chart(
         "Test accuracy and throughput of every run reported here, by date",
@@ -156,14 +158,23 @@ def history(report: Report) -> Iterator[Section]:
     yield Section("history", "History", [*changed, change_table(report), chart])
 
 
+def _height(run: Entry) -> str:
+    return fmt.number(run.test_loss, 3) if run.test_accuracy is None else fmt.percent(run.test_accuracy)
+
+
 def change_table(report: Report) -> Table:
     """Return the changes of accuracy and throughput since the last comparable runs."""
     columns = [*words("comparable runs", "metric"), *numbers("before", "now", "change"), *words("verdict")]
     rows = []
     for change in report.changes:
         run, accuracy, rate = change.runs[0], change.test_accuracy, change.examples_per_second
+        ends = (accuracy.baseline, accuracy.value)
+        if change.has_accuracy:
+            before, now = map(fmt.percent, ends)
+        else:
+            before, now = (fmt.number(None if end is None else -end, 3) for end in ends)
         shown = (
-            ("test accuracy", fmt.percent(accuracy.baseline), fmt.percent(accuracy.value), fmt.points(accuracy.change)),
+            (change.metric, before, now, fmt.change_of(change)),
             (run.units.rate, fmt.number(rate.baseline), fmt.number(rate.value), fmt.signed(rate.change)),
         )
         for cells, metric in zip(shown, (accuracy, rate), strict=True):

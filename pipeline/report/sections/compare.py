@@ -124,7 +124,13 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
         yield Text("The metrics are means over the seeds. Curves, labels and examples are of one seed per row.", "note")
     if any(len(row.run.curves) > 1 for row in rows):
         title, runs = "Accuracy and loss by epoch of A and B, test and training", [row.run for row in rows]
-        yield Chart(title, partial(drawings.plot_curves, runs, "AB"), legend=[("A", ""), ("B", "")], has_table=True)
+        yield Chart(
+            title,
+            partial(drawings.plot_curves, runs, "AB"),
+            panels=drawings.curve_panels(runs),
+            legend=[("A", ""), ("B", "")],
+            has_table=True,
+        )
     recalls = [_recalls(row) for row in rows]
     if recalls[0].keys() == recalls[1].keys():
         changes = {name: recalls[1][name] - recalls[0][name] for name in recalls[0]}

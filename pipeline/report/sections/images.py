@@ -140,10 +140,11 @@ def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
     # An earlier version wrote only mistakes.
     if (folder / "mistakes.png").exists():
         sheets["test_images"] = "mistakes.png"
-    return {kind: _cut(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
+    return {kind: cut_sheet(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
 
 
-def _cut(path: Path, tiles: Tiles, count: int) -> list[str]:
+def cut_sheet(path: Path, tiles: Tiles, count: int) -> list[str]:
+    """Read the tiles of a sheet as base64 PNGs. DamagedArtifactError: It lacks tiles."""
     per_row, height, width = tiles.per_row, tiles.height, tiles.width
     if not (0 < per_row <= _MAX_TILES and count <= _MAX_TILES and 0 < height <= _MAX_TILE_SIDE >= width > 0):
         raise DamagedArtifactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))

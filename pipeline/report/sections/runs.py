@@ -138,7 +138,7 @@ def tiles(run: Run) -> _Pairs:
     """Yield the most important metrics with their units."""
     yield from call_hook(run.problem, "tiles", run) or ()
     for label, name in _METRICS.items():
-        if (metric := getattr(run, name)) is not None or name == "test_accuracy":
+        if (metric := getattr(run, name)) is not None or (name == "test_accuracy" and run.status != FINISHED):
             yield label, fmt.percent(metric, 2)
     yield "Training time", fmt.number(run.train_seconds, 1, " s")
     yield fmt.capitalized(run.units.rate), fmt.number(run.examples_per_second)

@@ -12,7 +12,7 @@ from pipeline.report.blocks import Box, Cell, Column, Section, Table, Text, numb
 from pipeline.report.data.changes import Change, describe_change
 from pipeline.report.data.experiments import ranked
 from pipeline.report.data.published import PublishedRow
-from pipeline.report.data.reading import Run
+from pipeline.report.data.reading import Run, scores_of
 from pipeline.report.data.scenarios import Row, field_label
 from pipeline.report.formats import MISSING, Spread
 from pipeline.report.report import Report
@@ -58,8 +58,8 @@ def _change(change: Change | None) -> str:
     if change is None or not change.earlier:
         return "no comparable earlier run"
     # The name avoids confusion with the loss in the same row.
-    prefix = "" if change.runs[0].ranking.metric == "test_accuracy" else "accuracy "
-    return f"{prefix}{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}"
+    prefix = "" if change.metric == change.runs[0].ranking.metric.replace("_", " ") else "accuracy "
+    return f"{prefix}{fmt.change_of(change)}, {describe_change(change.test_accuracy)}"
 
 
 def scoreboards(report: Report) -> Iterator[Section]:
@@ -264,6 +264,7 @@ def metric(row: Row) -> Cell:
         f"{tta} with TTA" if tta else "",
         f"validation {validation}{f' ({validation_tta} with TTA)' if validation_tta else ''}" if validation else "",
         counted(row),
+        *(f"{title} {value}" for title, value in scores_of(row.run)),
     ]
     return Cell(ranking_metric(row.run, row) or MISSING, tuple(filter(None, notes)))
 

@@ -1,11 +1,12 @@
 """Head of a report, with a verdict on the requested runs, their changes, and warnings about their metrics."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.data.changes import describe_change
-from pipeline.report.data.reading import Run
+from pipeline.report.data.reading import Run, scores_of
 from pipeline.report.data.scenarios import Row
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
@@ -47,9 +48,11 @@ def verdict(report: Report) -> str:
         return f"{several}."
     data = " and ".join(dict.fromkeys(fmt.data_phrase(run) for run in finished))
     rates = " or ".join(dict.fromkeys(run.units.rate for run in finished))
-    accuracy = _range([run.test_accuracy for run in finished], fmt.percent)
+    reached = f"{_range([run.test_accuracy for run in finished], fmt.percent)} test accuracy"
+    if all(run.test_accuracy is None for run in finished):
+        reached = f"a test loss of {_range([run.test_loss for run in finished], partial(fmt.number, decimals=3))}"
     rate = _range([run.examples_per_second for run in finished], fmt.number)
-    return f"{several}, with {accuracy} test accuracy on {data}, at {rate} {rates}."
+    return f"{several}, with {reached} on {data}, at {rate} {rates}."
 
 
 def _metrics(runs: Sequence[Run], row: Run | Row) -> str:
@@ -63,6 +66,13 @@ def _metrics(runs: Sequence[Run], row: Run | Row) -> str:
     seconds, rate = fmt.number(row.train_seconds, 1), f"{fmt.number(row.examples_per_second)} {units.rate}"
     bound = f" ({text})" if (text := time_verdict(run).partition(":")[0]) else ""
     accuracy = f"{fmt.percent(row.test_accuracy)} test accuracy{seeds}{validated}"
+    if results_of(run.problem).scores:
+        # Of several seeds, the report names the one in the middle.
+        middle = run if len(runs) == 1 else row.run
+        scores = [
+            f"{value} ({title.lower() if title[1].isalpha() else title})" for title, value in scores_of(middle)[:2]
+        ]
+        loss, accuracy = "", f"{', '.join(scores)} on the test split{f', seed {middle.seed}' if seeds else ''},"
     return (
         f"{fmt.plain(run.model)} reached {loss}{accuracy} on {fmt.data_phrase(run)} after "
         f"{fmt.plural(run.epochs, 'epoch')} and {seconds} s of training on {fmt.device_phrase(run)}, at {rate}{bound}."
@@ -82,8 +92,8 @@ def findings(report: Report) -> list[str]:
 
 def _changes(report: Report) -> list[str]:
     return [
-        f"Since the last comparable run ({fmt.moment(change.since)}), the test accuracy changed by "
-        f"{fmt.points(change.test_accuracy.change)}, {describe_change(change.test_accuracy)}. "
+        f"Since the last comparable run ({fmt.moment(change.since)}), the {change.metric} changed by "
+        f"{fmt.change_of(change)}, {describe_change(change.test_accuracy)}. "
         f"The throughput changed by {fmt.signed(change.examples_per_second.change)} {change.runs[0].units.rate}, "
         f"{describe_change(change.examples_per_second)}."
         for change in report.changes
