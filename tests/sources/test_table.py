@@ -114,14 +114,15 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
         ({"path": [None] * 4}, "row 4"),
         ({"split": ["train", "eval", "2", "test"]}, "row 2 ('cats/001.png', 'no', 'eval'), row 3"),
         ({"label": ["NA", "b", "none", "b"]}, "Found row 1 ('NA'), row 3 ('none'). Label or remove these rows."),
-        ({"label": ["0.5", "1", "2.25", "1"]}, "Decimals such as '0.5' look like regression targets"),
-        ({"label": ["cat,dog", "cat", "dog", "dog"]}, "'cat,dog' look like several labels per image"),
+        (
+            {"label": ["cat,dog", "cat", "dog", "dog"]},
+            "Cells such as 'cat,dog' look like several labels per image. Set label_separator",
+        ),
         ({"label": ["cat;dog", "dog;cat", "x", "x"]}, "several labels per image"),
         ({"label": ["cat,dog", "cat", "bird", "bird"]}, "several labels per image"),
         ({"label": ["['a']", "['a', 'b']", "['b']", "['a']"]}, "several labels per image"),
         ({"label": ["[cat, dog]", "[dog, bird]", "[bird, fish]", "[cat, dog]"]}, "several labels per image"),
-        ({"label": ["0,5", "1,25", "2", "1"]}, "look like regression targets"),
-        ({"label": ["1e-3", "2e5", "2", "inf"]}, "look like regression targets"),
+        ({"label": ["1e-3", "2e5", "2", "inf"]}, "expected a number in each cell, got 'label'. Found 'inf'."),
         ({"split": ["test"] * 4}, "rows of the train split"),
     ],
 )
@@ -281,3 +282,66 @@ def test_absolute_paths_by_a_link_are_those_of_the_folder(images, tmp_path):
     rows = ROWS | {"path": [str(tmp_path / "link" / path) for path in ROWS["path"]]}
     info, _ = listed(write(images, rows=rows), tmp_path)
     assert info.num_examples == {"train": 4}
+
+
+def values(table, tmp_path, **settings):
+    target = tmp_path / "values"
+    target.mkdir(parents=True)
+    info = sources.resolve(SourceSettings(dataset="table", path=str(table), **settings), target)
+    split = read_index(str(target / INDEX_NAME)).splits["train"]
+    return info, dict(zip(split.paths, split.labels, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator"),
+    [(["cat;dog", "", " dog ", "cat"], ";"), (["['cat', 'dog']", "[]", '["dog"]', "[cat]"], ",")],
+)
+def test_a_cell_has_any_number_of_labels_with_a_separator(images, tmp_path, cells, separator):
+    table = write(images, rows={**ROWS, "label": cells})
+    info, labels = values(table, tmp_path, label_separator=separator)
+    assert (info.problem, info.label_names) == ("multi_label", ("cat", "dog"))
+    assert (info.features["label"].shape, info.features["label"].dtype) == ((2,), "uint8")
+    assert [labels[path.removeprefix("./")] for path in ROWS["path"]] == [[1, 1], [0, 0], [0, 1], [1, 0]]
+
+
+def test_columns_of_zeros_and_ones_are_labels(images, tmp_path):
+    table = write(images, "parquet", {**ROWS, "cat": [0, 1, 1, 0], "dog": [1, 1, 0, 0]})
+    info, labels = values(table, tmp_path, label_column="dog, cat")
+    assert (info.problem, info.label_names) == ("multi_label", ("dog", "cat"))
+    assert [labels[path.removeprefix("./")] for path in ROWS["path"]] == [[1, 0], [1, 1], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("cells", [["0,5", "1,25", "2", "-1"], ["0.5", "1.25", "2", "-1e0"]])
+def test_a_column_of_decimals_has_numbers_to_predict(images, tmp_path, cells):
+    info, numbers = values(write(images, rows={**ROWS, "label": cells}), tmp_path)
+    assert (info.problem, info.label_names, info.features["label"].dtype) == ("regression", ("label",), "float32")
+    assert [numbers[path.removeprefix("./")] for path in ROWS["path"]] == [[0.5], [1.25], [2.0], [-1.0]]
+
+
+def test_whole_numbers_are_labels_unless_the_problem_is_regression(images, tmp_path):
+    table = write(images, rows={**ROWS, "label": ["3", "1", "2", "3"]})
+    assert listed(table, tmp_path)[0].problem == "image_classification"
+    info, numbers = values(table, tmp_path / "other", problem="regression")
+    assert (info.problem, numbers["cats/000.png"]) == ("regression", [3.0])
+
+
+def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
+    info, numbers = values(
+        write(images, rows={**ROWS, "x": [1, 2, 3, 4], "y": [5, 6, 7, 8]}), tmp_path, label_column="x,y"
+    )
+    assert (info.problem, info.label_names, numbers["dogs/001.png"]) == ("regression", ("x", "y"), [4.0, 8.0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "said"),
+    [
+        ({"x": ["1", "a", "2", "3"]}, {"label_column": "x", "problem": "regression"}, "got 'x'. Found 'a'."),
+        ({"x": ["1", "2", "0", "1"]}, {"label_column": "x", "problem": "multi_label"}, "expected 0 or 1 in each cell"),
+        ({"x": ["1", "", "2", "3"], "y": [1, 2, 3, 4]}, {"label_column": "x,y", "problem": "regression"}, "Found ''."),
+        ({"x": ["a", "b", "a", "b"]}, {"label_column": "x,label"}, "expected one column"),
+        ({"label": ["a", "a;a", "", ""]}, {"label_separator": ";"}, "expected at least two labels"),
+        ({}, {"problem": "ranking"}, "[Source] problem: expected one of auto, image_classification, multi_label"),
+    ],
+)
+def test_cells_that_do_not_fit_the_problem_are_refused(images, changes, settings, said):
+    assert said in refused(write(images, rows={**ROWS, **changes}), **settings)
