@@ -113,9 +113,8 @@ class SourceSettings(StageSettings, section="Source"):
     label_separator: str = ""
     """Character between the labels in a cell of the table, such as `;`. An image then has any number of labels."""
     problem: Annotated[str, one_of(AUTO, "image_classification", "multi_label", "regression")] = AUTO
-    """What a model learns from a table of images. `auto` means one label per image, several labels with
-    `label_separator` or with columns of 0 and 1, and `regression` for other columns of numbers, if one has a
-    fraction."""
+    """Target of the model for a table of images. `auto` means one label per image. It means several labels with
+    `label_separator` or several columns of 0 and 1, and `regression` for decimals or several columns of numbers."""
     split_column: str = ""
     """Column of the table or Parquet file with the splits (train, test or validation). Empty means none."""
     path_prefix: str = ""

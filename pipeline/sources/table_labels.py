@@ -1,4 +1,4 @@
-"""Labels and targets in the columns of a table: one label per image, several labels, or numbers."""
+"""Labels and numbers in the columns of a table of images."""
 
 import logging
 import math
@@ -32,7 +32,7 @@ class Targets(NamedTuple):
 def targets_of(
     settings: SourceSettings, names: Sequence[str], columns: Sequence[Sequence[str]], refuse: Callable
 ) -> Targets:
-    """Interpret the columns of the labels as [Source] problem, or tell the problem from their cells.
+    """Interpret the columns of the labels as [Source] problem, or detect the problem from their cells.
 
     Raises:
         SettingsError: The cells do not fit the problem.
@@ -40,7 +40,7 @@ def targets_of(
     cells, problem = {*zip(*columns, strict=True)}, settings.problem
     values = {cell for row in cells for cell in row}
     if problem == AUTO:
-        problem = _told_problem(settings, names, values)
+        problem = _detected_problem(settings, names, values)
     if problem == CLASSES:
         if len(names) > 1:
             refuse(" One label per image needs one column.", "one column", "label_column")
@@ -61,7 +61,7 @@ def targets_of(
     )
 
 
-def _told_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:
+def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:
     """The problem of [Source] problem = auto."""
     are_numbers, problem = all(map(_NUMBER.fullmatch, values)), CLASSES
     if settings.label_separator or (len(names) > 1 and values <= {"0", "1"}):
