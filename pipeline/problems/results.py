@@ -50,6 +50,8 @@ class Results:
     ranking: Ranking = _UNKNOWN
     #: Unit of a loss that the report shows with the accuracy, such as "nats". "" hides the loss.
     loss_unit: str = ""
+    #: Whether a prediction is right or wrong. Without an accuracy, the loss ranks runs and shows changes.
+    has_accuracy: bool = True
     #: Whether the report shows the cost of training to 90%, 92% and 94% accuracy, the goals for CIFAR-10.
     has_accuracy_goals: bool = False
     #: Name of the problem on the Hugging Face Hub.

@@ -41,6 +41,7 @@ def _context(run: Run, report: Report) -> dict[str, Any]:
         "fmt": formats,
         "units": run.units,
         "task": results_of(run.problem).hub_task,
+        "has_accuracy": results_of(run.problem).has_accuracy,
         "placeholder_for": dataset_name(run.requested_dataset) if run.is_placeholder else "",
         "size": _SIZES[size],
         "input_shape": " × ".join(map(formats.number, run.input_shape or ())),

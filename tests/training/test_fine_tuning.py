@@ -19,12 +19,12 @@ MODEL = SETTINGS["model"]
 
 
 def setup_module() -> None:
-    global begin, build_model, keras, load_file, logistic_regression, named_weights, save_file
+    global begin, build_model, keras, load_file, fit_linear, named_weights, save_file
     import keras
     from safetensors.numpy import load_file, save_file
 
     from pipeline.models.build import build_model
-    from pipeline.training.fine_tuning import logistic_regression
+    from pipeline.training.fine_tuning import fit_linear
     from pipeline.training.model import begin, named_weights
 
 
@@ -53,7 +53,7 @@ def test_logistic_regression_finds_the_minimum():
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(300, 5)).astype(np.float32), rng.integers(0, 3, 300).astype(np.int32)
     features[:, 0] += labels
-    weights, metrics = logistic_regression(features, labels, 3)
+    weights, metrics = fit_linear(features, np.eye(3, dtype=np.float32)[labels], "softmax")
     assert weights.shape == (6, 3)
 
     def loss(weights):

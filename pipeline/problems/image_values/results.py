@@ -22,6 +22,7 @@ MULTI_LABEL = Results(
 )
 REGRESSION = Results(
     **_COMMON,
+    has_accuracy=False,
     loss_unit="σ²",
     hub_task="other",
     evaluation_schema=f"{_SECTION}:ValuesEvaluation",

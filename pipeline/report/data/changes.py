@@ -165,7 +165,7 @@ def _change(current: list[Entry], rest: Sequence[Entry]) -> Change:
         since=previous[-1].finished_at if previous else None,
         test_accuracy=_accuracy(runs, _newest_of_each(previous), _newest_of_each(recent)),
         examples_per_second=_throughput(current, previous, recent),
-        has_accuracy=any(run.test_accuracy is not None for run in runs) or all(run.test_loss is None for run in runs),
+        has_accuracy=results_of(runs[0].problem).has_accuracy,
     )
 
 
@@ -223,8 +223,8 @@ def _column(name: str, entries: Iterable[Entry], *, skip_none: bool = False) -> 
 
 
 def _value(entry: Entry, name: str) -> Any:
-    if name == _ACCURACY and entry.test_accuracy is None and entry.test_loss is not None:
-        return -entry.test_loss
+    if name == _ACCURACY and not results_of(entry.problem).has_accuracy:
+        return None if entry.test_loss is None else -entry.test_loss
     return getattr(entry, name)
 
 

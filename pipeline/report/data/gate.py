@@ -8,6 +8,7 @@ report then lists the run as not judged.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from pipeline.problems.results import results_of
 from pipeline.report.data.changes import Change, is_beyond
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
@@ -78,8 +79,10 @@ def _missed_thresholds(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
 
 def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """Yield a failure per run without a comparable accuracy and per drop of the accuracy beyond the noise."""
-    without = [run for run in runs if run.test_accuracy is None and run.test_loss is None]
-    yield from (f"Run {_short_id(run)} has no test accuracy" for run in without)
+    for run in runs:
+        metric = "accuracy" if results_of(run.problem).has_accuracy else "loss"
+        if getattr(run, f"test_{metric}") is None:
+            yield f"Run {_short_id(run)} has no test {metric}"
     compared = {run.fingerprint for change in changes for run in change.runs}
     unknown = [run for run in runs if run.fingerprint not in compared]
     yield from (f"The training data of run {_short_id(run)} are unknown" for run in unknown)
