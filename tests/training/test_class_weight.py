@@ -19,13 +19,13 @@ BALANCED = TrainSettings(**SETTINGS, class_weight="balanced")
 
 
 def setup_module() -> None:
-    global Crossentropy, keras, label_weights, launch, load_file, logistic_regression, mixed_loss
+    global Crossentropy, keras, label_weights, launch, load_file, fit_linear, mixed_loss
     import keras
     from safetensors.numpy import load_file
 
     from pipeline.models.model import Crossentropy
     from pipeline.training import launch
-    from pipeline.training.fine_tuning import logistic_regression
+    from pipeline.training.fine_tuning import fit_linear
     from pipeline.training.model import label_weights, mixed_loss
 
 
@@ -60,10 +60,11 @@ def test_each_part_of_a_mixed_label_has_the_weight_of_its_own_label(rng):
 def test_the_last_layer_is_fitted_as_if_examples_were_repeated(rng):
     labels = np.array([0] * 60 + [1] * 20, np.int32)
     features = rng.normal(size=(80, 4)).astype(np.float32) + labels[:, None]
+    one_hot = np.eye(2, dtype=np.float32)[labels]
     weights = label_weights(manifest_of([60, 20]), BALANCED)
-    weighted, metrics = logistic_regression(features, labels, 2, np.array([*weights.values()])[labels])
+    weighted, metrics = fit_linear(features, one_hot, "softmax", np.array([*weights.values()])[labels])
     repeated = np.concatenate([np.arange(80), np.arange(60, 80), np.arange(60, 80)])
-    expected, same = logistic_regression(features[repeated], labels[repeated], 2)
+    expected, same = fit_linear(features[repeated], one_hot[repeated], "softmax")
     np.testing.assert_allclose(weighted, expected, atol=2e-2)
     assert metrics["loss"] == pytest.approx(same["loss"], rel=1e-3)
 
