@@ -1,12 +1,12 @@
-"""Keys, which are stable IDs of examples, and the division of the train split by key.
+"""Keys, which are stable IDs of examples, and the division of the train split.
 
-A hash of the key assigns each example of the source's train split to a split of the records. ``test_share`` of the
-examples becomes the test split if the source has none. ``validation_share`` of the remaining examples becomes the
-validation split. New examples move no other example. A larger share contains a smaller one. A text is divided by
-position instead.
+``test_share`` of the examples of the source's train split becomes the test split if the source has none.
+``validation_share`` of the remaining examples becomes the validation split. A hash of the key decides, independent of
+the seed. A larger test share contains a smaller one.
 """
 
 import hashlib
+from collections.abc import Hashable, Sequence
 
 SPLITS = ("train", "validation", "test")
 
@@ -19,12 +19,41 @@ def index_key(split: str, index: int) -> str:
 
 
 def split_of(key: str, *, test_share: float, validation_share: float) -> str:
-    """The split of the records for an example of the source's train split."""
+    """The split of an example without a known label. New examples move no other example."""
     if test_share and _is_below(key, test_share, b"test"):
         return "test"
     if validation_share and _is_below(key, validation_share, b"validation"):
         return "validation"
     return "train"
+
+
+def splits_by_label(
+    keys: Sequence[str], labels: Sequence[Hashable], *, test_share: float, validation_share: float
+) -> list[str]:
+    """The splits of examples with labels. Each split gets its share of each label, and at least one example of two.
+
+    The keys with the smallest hashes within a label are test, and then validation. A new example moves no example of
+    another label, and at most two of its own.
+    """
+    splits, members = ["train"] * len(keys), {}
+    for index, label in enumerate(labels):
+        members.setdefault(label, []).append(index)
+    for split, share in (("test", test_share), ("validation", validation_share)):
+        hashes = [_hash(key, split.encode()) for key in keys] if share else []
+        for label, indices in members.items() if share else ():
+            indices.sort(key=hashes.__getitem__)
+            count = min(max(1, int(share * len(indices) + 0.5)), len(indices) - 1)
+            for index in indices[:count]:
+                splits[index] = split
+            members[label] = indices[count:]
+    return splits
+
+
+def splits_by_group(groups: Sequence[str], *, test_share: float, validation_share: float) -> list[str]:
+    """The splits of examples whose whole group has the same split. The shares are those of the groups."""
+    names = [*dict.fromkeys(groups)]
+    splits = splits_by_label(names, [""] * len(names), test_share=test_share, validation_share=validation_share)
+    return [*map(dict(zip(names, splits, strict=True)).__getitem__, groups)]
 
 
 def splits_by_position(num_examples: int, *, test_share: float, validation_share: float) -> list[str]:
@@ -38,5 +67,8 @@ def splits_by_position(num_examples: int, *, test_share: float, validation_share
 
 
 def _is_below(key: str, share: float, purpose: bytes) -> bool:
-    digest = hashlib.blake2b(key.encode(), digest_size=8, person=purpose).digest()
-    return int.from_bytes(digest, "little") < share * 2**64
+    return _hash(key, purpose) < share * 2**64
+
+
+def _hash(key: str, purpose: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8, person=purpose).digest(), "little")

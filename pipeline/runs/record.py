@@ -133,12 +133,12 @@ class StoredRecords(Untrusted):
 
 
 class Division(Untrusted):
-    """Shares of the source's train split that became other splits, selected by key or by position.
+    """Shares of the source's train split that became other splits, and what selected them.
 
     Shares are from 0 to 1. ``validation_share`` is a share of the examples that did not become the test split.
     """
 
-    by: Literal["key", "position"]
+    by: Literal["key", "label", "group", "position"]
     test_share: Number
     validation_share: Number
 

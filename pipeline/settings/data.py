@@ -27,6 +27,8 @@ PLACEHOLDER = "placeholder"
 SHIPPED = "cifar10"
 # Formats of user data. TFDS has no datasets with these names.
 OF_FILES = ("folder", "table", "parquet", "webdataset", "tfrecord", "npz")
+# Formats with a column per property of an example.
+OF_COLUMNS = ("table", "parquet")
 TEXT = "text"
 # Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
@@ -117,6 +119,9 @@ class SourceSettings(StageSettings, section="Source"):
     `label_separator` or several columns of 0 and 1, and `regression` for decimals or several columns of numbers."""
     split_column: str = ""
     """Column of the table or Parquet file with the splits (train, test or validation). Empty means none."""
+    group_column: str = ""
+    """Column of the table or Parquet file with a group per image, such as the patient or the camera. All images of a
+    group are in the same split, and the shares of the splits are shares of the groups. Empty means no groups."""
     path_prefix: str = ""
     """Text to add before each path in the table, such as `images/`."""
     path_suffix: str = ""
@@ -140,13 +145,18 @@ class SourceSettings(StageSettings, section="Source"):
     state the origin."""
     test_share: Annotated[float, number(0, 1, "()")] = 0.2
     """Share of the train split that becomes the test split if the dataset has none. A hash of each key selects the
-    examples, so new examples move no existing ones. For a text, the test split is its end."""
+    examples. Files with one label each are selected within each label, so all splits have the same shares of the labels
+    (docs/concepts/placement.md). For a text, the test split is its end."""
     # A copy in another folder is the same dataset.
     tfds_data_dir: Annotated[str, NOT_IN_IDENTITY] = ""
     """Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, or the default of TFDS if that is unset."""
 
     def check(self) -> None:
-        """Refuse a missing or unused path."""
+        """Refuse a missing or unused path, and groups of data without columns."""
+        if self.group_column and self.dataset not in OF_COLUMNS:
+            expected = f"no column for the dataset {self.dataset!r}, which has none"
+            hint = f" Groups need dataset = {' or '.join(OF_COLUMNS)}. List the images in a table."
+            refuse("Source", "group_column", expected, self.group_column, hint)
         if self.path and not self.has_path:
             raise SettingsError(
                 f"[Source] path: expected no path for the dataset {self.dataset!r}, got {self.path!r}. To use this "
@@ -181,8 +191,8 @@ class RecordsSettings(StageSettings, section="Records"):
     """Number of TFRecord files of the test split."""
     validation_share: Annotated[float, number(0, 1, "[)")] = 0.0
     """Share of the train split that becomes the validation split. Use validation accuracy to choose settings. The split
-    has as many files as the test split. A hash of each key selects the examples, independent of the seed. For a text,
-    the validation split is the end of its train split."""
+    has as many files as the test split. The examples are selected as those of `test_share`. For a text, the validation
+    split is the end of its train split."""
     sequence_length: Annotated[int, integer(1, 65_536)] = 100
     """Number of characters that the model predicts per example of a text. Each prediction uses the preceding characters
     of the example. An example contains one more character, which is the first of the next example."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import cache
 
-from pipeline.records.keys import SPLITS, split_of, splits_by_position
+from pipeline.records.keys import SPLITS, split_of, splits_by_group, splits_by_label, splits_by_position
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import example_keys
+from pipeline.sources.file_index import example_keys, read_index
 from pipeline.sources.source import Location, SourceInfo
 
 
@@ -31,30 +31,49 @@ def split_sizes(source: SourceInfo, location: Location, validation_share: float)
         if empty := [split for split in splits if not sizes[split]]:
             by_test = "test" in empty or not validation_share
             section, name = ("Source", "test_share") if by_test else ("Records", "validation_share")
+            grouped = division(source, location) == "group"
             refuse(
                 section,
                 name,
                 f"a share of {num_examples} examples that leaves some to {' and some to '.join(splits)}",
                 source.test_share if by_test else validation_share,
+                " The groups of [Source] group_column are too few." if grouped else "",
             )
     return {split: sizes[split] for split in SPLITS if split in sizes}
+
+
+def division(source: SourceInfo, location: Location) -> str:
+    """The method that divides the train split, which is "position", "group", "label" or "key"."""
+    # A text is divided by position.
+    if source.is_sequence:
+        return "position"
+    # Without an index, labels are unknown until the examples are read.
+    train = read_index(location.listing).splits["train"] if location.listing else None
+    if train and train.groups:
+        return "group"
+    # Several labels or numbers of an example have no shares that the splits could keep.
+    return "label" if train and train.labels and isinstance(train.labels[0], int) else "key"
 
 
 def split_of_each(source: SourceInfo, location: Location, split: str, validation_share: float) -> Sequence[str]:
     """The split of the records of each example of a split of the source. Only train is divided."""
     if split != "train" or not (source.test_share or validation_share):
         return [split] * source.num_examples[split]
-    shares = source.test_share, validation_share
-    # A text is divided by position.
-    if source.is_sequence:
-        return splits_by_position(source.num_examples[split], test_share=shares[0], validation_share=shares[1])
-    return _by_key(split, source.num_examples[split], location.listing, source.digest, *shares)
+    by, shares = division(source, location), (source.test_share, validation_share)
+    return _divide(by, split, source.num_examples[split], location.listing, source.digest, *shares)
 
 
 @cache
-def _by_key(
-    split: str, num_examples: int, listing: str, digest: str, test_share: float, validation_share: float
+def _divide(
+    by: str, split: str, num_examples: int, listing: str, digest: str, test_share: float, validation_share: float
 ) -> Sequence[str]:
     """Cached per process. ``digest`` is an argument because another listing may replace this one."""
+    shares = {"test_share": test_share, "validation_share": validation_share}
+    if by == "position":
+        return splits_by_position(num_examples, **shares)
     keys = example_keys(split, num_examples, listing)
-    return [split_of(key, test_share=test_share, validation_share=validation_share) for key in keys]
+    if by == "group":
+        return splits_by_group(read_index(listing).splits[split].groups, **shares)
+    if by == "label":
+        return splits_by_label(keys, read_index(listing).splits[split].labels, **shares)
+    return [split_of(key, **shares) for key in keys]

@@ -15,6 +15,7 @@ from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.data_checks import check_data, warnings, write_rows
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
+from pipeline.shards.splits import division
 from pipeline.sources.file_index import example_names, read_index
 from pipeline.sources.source import SourceInfo
 from pipeline.sources.text import text_digest
@@ -119,6 +120,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     return {
         "source": source.to_json(),
         "problem": source.problem,
+        "division": division(job.source, job.location),
         "feature_spec": spec_to_json(spec),
         **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),

@@ -33,6 +33,7 @@ class Example(NamedTuple):
     label: str | Sequence[float] = ""
     stamp: Stamp = ()
     address: Address = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class IndexedSplit:
     """The columns of a split, each (examples,).
 
     ``digests`` are hex sha256. ``plain`` is whether TensorFlow decodes an image file correctly. ``addresses`` is empty
-    if each example is a file.
+    if each example is a file, and ``groups`` if there are none.
     """
 
     paths: Sequence[str]
@@ -49,6 +50,7 @@ class IndexedSplit:
     labels: Sequence[int | Sequence[float]] = ()
     plain: Sequence[bool] = ()
     addresses: Sequence[Address] = ()
+    groups: Sequence[str] = ()
 
     @cached_property
     def keys(self) -> Sequence[str]:
@@ -76,8 +78,11 @@ class FileIndex:
     description_files: Mapping[str, tuple[Stamp, str]]
 
     def digest(self) -> str:
-        """Hex sha256 of paths, labels and contents of the examples, and of the skipped paths with reasons."""
-        content = {split: [list(one.paths), list(one.labels), list(one.digests)] for split, one in self.splits.items()}
+        """Hex sha256 of paths, labels, contents and groups of the examples, and of the skipped paths with reasons."""
+        content = {
+            split: [list(one.paths), list(one.labels), list(one.digests), *([list(one.groups)] if one.groups else [])]
+            for split, one in self.splits.items()
+        }
         left_out = [[one.path, one.reason] for one in self.skipped]
         return hashlib.sha256(json.dumps([content, left_out], sort_keys=True).encode()).hexdigest()
 

@@ -22,6 +22,8 @@ from pipeline.sources.source import Kind, Location, SourceInfo
 
 #: File in a folder that lists the labels in their order, one per line.
 LABELS_NAME = "labels.txt"
+#: Text in lower case in cells without a value.
+MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 # Names of splits in lower case.
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
@@ -171,6 +173,8 @@ class LabeledSource(FileSource):
     def find(self, artifact: Path | None) -> SourceInfo:
         """Examine every example, and write the index."""
         folder, files = self.folder(), self.find_files()
+        if self.settings.group_column:
+            self._check_groups(files)
         examined, skipped = self.examine(folder, files, artifact)
         files.log_split_names()
         _judge(self.settings, skipped, len(files.rows), self.noun)
@@ -184,6 +188,22 @@ class LabeledSource(FileSource):
         if artifact:
             index.write(artifact)
         return self.describe(index, files, [*examined.values()])
+
+    def _check_groups(self, files: SourceFiles) -> None:
+        """Check that each example has a group, and that no group is in two splits of the source."""
+        splits: dict[str, set[str]] = {}
+        for split, examples in files.examples.items():
+            for example in examples:
+                splits.setdefault(example.group, set()).add(split)
+                if example.group.strip().lower() in {"", *MISSING}:
+                    hint = f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row."
+                    self.refuse(hint, "a column with a value in each row", "group_column")
+        if shared := min((group for group, its in splits.items() if len(its) > 1), default=""):
+            hint = f" {shared!r} is in {' and '.join(sorted(splits[shared]))}. Change its splits, or name no column."
+            self.refuse(hint, "a column whose values are in one split each", "group_column")
+        if len(splits) < 2:
+            hint = f" All rows have {min(splits)!r}."
+            self.refuse(hint, "a column with at least two different values", "group_column")
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""
@@ -214,6 +234,7 @@ def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], file
         digests=[examined[example.path].digest for example in usable],
         plain=[examined[example.path].plain for example in usable],
         addresses=[example.address for example in usable if example.address],
+        groups=[example.group for example in usable if example.group],
     )
 
 

@@ -1,18 +1,18 @@
 """A table of images in CSV, TSV or Parquet, with a row per image. Paths are relative to the table."""
 
 import csv
-import itertools
 import logging
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import message
 from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
-from pipeline.sources.file_source import SourceFiles, split_called
+from pipeline.sources.file_source import MISSING, SourceFiles, split_called
 from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
 from pipeline.sources.image_source import ImageSource
 from pipeline.sources.table_labels import targets_of
@@ -21,17 +21,13 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 # Matches numbers and names of images, which are no names of columns.
-_VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif|hei[cf])", re.IGNORECASE)
+_VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)", re.IGNORECASE)
 # Names of columns that other programs write, in place of our defaults.
 _KNOWN_COLUMNS = {
     "path": ("file", "filename", "file_name", "filepath", "image", "image_path", "img"),
     "label": ("labels", "class", "category", "target"),
 }
-# Text in cells without a value.
-_MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 _MAX_ROWS = 5
-# Enough files to find a similar name.
-_MAX_FILES = 10_000
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +49,10 @@ class Table(ImageSource):
         """The images that the table lists."""
         folder, settings = self.folder(), self.settings
         (_, *names), (paths, *columns) = self._columns()
-        split_names = ["train"] * len(paths)
+        groups, split_names = [""] * len(paths), ["train"] * len(paths)
+        if settings.group_column:
+            names.pop()
+            groups = columns.pop()
         if settings.split_column:
             names.pop()
             split_names = columns.pop()
@@ -66,16 +65,15 @@ class Table(ImageSource):
         stamps = stamps_of(folder, paths)
         if not stamps:
             self.refuse(
-                f" None of the {len(paths):,} images exists, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}."
-                f"{_similar(paths[0], folder)} "
+                f" None of the {len(paths):,} images exists, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}. "
                 "Paths are relative to the table. Complete them with [Source] path_prefix and path_suffix. Download "
                 "images that have an address.",
                 "paths of existing images",
                 "path_column",
             )
         rows = [
-            (split, Example(path, label, stamps.get(path, ())))
-            for path, label, split in sorted(zip(paths, targets.labels, split_names, strict=True))
+            (split, Example(path, label, stamps.get(path, ()), group=group))
+            for path, label, split, group in sorted(zip(paths, targets.labels, split_names, groups, strict=True))
         ]
         return SourceFiles(rows, stamps_of(folder, [self.path.name]), targets.names, targets.problem)
 
@@ -147,13 +145,12 @@ class Table(ImageSource):
             )
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
-        """The columns of the path, the labels and the split."""
+        """The columns of the path, the labels, the split and the group."""
         settings, wanted = self.settings, []
         listed = [("label_column", name) for name in self._label_columns(names)]
-        for setting, name in (("path_column", settings.path_column), *listed, ("split_column", settings.split_column)):
+        optional = [(setting, getattr(settings, setting)) for setting in ("split_column", "group_column")]
+        for setting, name in (("path_column", settings.path_column), *listed, *filter(itemgetter(1), optional)):
             known = [each for each in names if each.lower() in _KNOWN_COLUMNS.get(name, ())]
-            if not name and setting == "split_column":
-                continue
             if name not in names and len(known) == 1:
                 wanted.append(known[0])
                 _logger.info("Using the column %s of %s as %s.", known[0], self.settings.path, setting)
@@ -196,7 +193,7 @@ class Table(ImageSource):
             row for row in numbered if not (row[1][0] and (row[1][1] or may_be_empty) and split_called(row[1][2]))
         ]:
             self.refuse(_rows(bad), "a path, a label and a split (train, validation or test) in each row")
-        if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in _MISSING]:
+        if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in MISSING]:
             self.refuse(
                 f"{_rows(bad)} Label or remove these rows. If this is the name of a label, rename the label.",
                 "a label in each row",
@@ -215,13 +212,3 @@ def _rows(rows: Sequence[tuple[int, Sequence[str]]]) -> str:
     listed = ", ".join(f"row {number} ({', '.join(map(repr, cells))})" for number, cells in rows[:_MAX_ROWS])
     more = len(rows[_MAX_ROWS:])
     return f" Found {listed}{f', and {more:,} more' if more else ''}."
-
-
-@message
-def _similar(path: str, folder: Path) -> str:
-    """State the file below the folder that a missing path may mean. "" if there is none."""
-    name = PurePosixPath(path).name
-    files = itertools.islice(folder.rglob("*"), _MAX_FILES)
-    similar = (file for file in files if name.lower() == file.name.lower() or name == file.stem)
-    file = next(similar, None)
-    return f" The first may mean {file.relative_to(folder).as_posix()!r}." if file else ""

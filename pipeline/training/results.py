@@ -62,7 +62,8 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "chosen": {**manifest.get("chosen", {}), **request.chosen},
         "records": stored,
         "division": {
-            "by": "position" if spec[content_name(spec)].is_sequence else "key",
+            # Earlier records have only these two.
+            "by": manifest.get("division", "position" if spec[content_name(spec)].is_sequence else "key"),
             "test_share": manifest["source"]["test_share"],
             "validation_share": manifest["identity"].get("settings", {}).get("validation_share"),
         },

@@ -1,10 +1,12 @@
-"""The key of an example, and the split that follows from the key alone. Nothing here imports a heavy library."""
+"""The key of an example, and the split that follows from keys and labels. Nothing here imports a heavy library."""
+
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.records.keys import SPLITS, index_key, split_of, splits_by_position
+from pipeline.records.keys import SPLITS, index_key, split_of, splits_by_group, splits_by_label, splits_by_position
 
 KEYS = [index_key("train", index) for index in range(5_000)]
 shares = st.floats(0, 0.99)
@@ -50,6 +52,70 @@ def test_test_and_validation_are_drawn_independently():
     test = {key for key in KEYS if split_of(key, test_share=0.5, validation_share=0) == "test"}
     validation = {key for key in KEYS if split_of(key, test_share=0, validation_share=0.5) == "validation"}
     assert len(test & validation) / len(KEYS) == pytest.approx(0.25, abs=0.02)
+
+
+def by_label(labels, **shares):
+    """Key → split of examples, each with the label of its position."""
+    keys = KEYS[: len(labels)]
+    return dict(zip(keys, splits_by_label(keys, labels, **shares), strict=True))
+
+
+some_labels = st.lists(st.integers(0, 4), max_size=150)
+
+
+@given(labels=some_labels, test_share=shares, validation_share=shares)
+def test_each_label_has_its_share_in_each_split(labels, test_share, validation_share):
+    found = by_label(labels, test_share=test_share, validation_share=validation_share)
+    counts = Counter(zip(labels, found.values(), strict=True))
+    for label, total in Counter(labels).items():
+        rest = total
+        for split, share in (("test", test_share), ("validation", validation_share)):
+            expected = share * rest
+            assert abs(counts[label, split] - expected) <= 0.5 or counts[label, split] in (1, rest - 1)
+            # The label is in the split if there are two examples. One of them stays for the splits that follow.
+            assert (counts[label, split] > 0) == (share > 0 and rest > 1)
+            rest -= counts[label, split]
+        assert counts[label, "train"] == rest > 0
+
+
+@given(labels=some_labels, added=st.integers(0, 4), test_share=shares, validation_share=shares)
+def test_a_new_example_moves_at_most_two_of_its_label_and_none_of_another(labels, added, test_share, validation_share):
+    before, after = (
+        by_label(each, test_share=test_share, validation_share=validation_share) for each in (labels, [*labels, added])
+    )
+    moved = [label for label, key in zip(labels, before, strict=True) if before[key] != after[key]]
+    assert moved in ([], [added], [added, added])
+    # Without a validation split, one example at most makes room.
+    if not validation_share:
+        assert len(moved) < 2
+
+
+@given(labels=some_labels, smaller=shares, larger=shares, validation_share=shares)
+def test_a_larger_test_share_of_each_label_keeps_the_examples_of_a_smaller_one(
+    labels, smaller, larger, validation_share
+):
+    smaller, larger = sorted([smaller, larger])
+    few, many = (by_label(labels, test_share=share, validation_share=validation_share) for share in (smaller, larger))
+    assert {key for key in few if few[key] == "test"} <= {key for key in many if many[key] == "test"}
+
+
+def test_the_splits_by_label_of_known_keys_are_pinned():
+    # Records that exist were divided like this.
+    found = [*by_label([0, 0, 0, 0, 0, 1, 1, 1, 2], test_share=0.2, validation_share=0.25).values()]
+    assert found[:5] == ["train", "train", "test", "train", "validation"]
+    assert found[5:] == ["validation", "test", "train", "train"]
+
+
+@given(groups=st.lists(st.integers(0, 30).map("patient {}".format), max_size=200), test=shares, validation=shares)
+def test_no_group_is_in_two_splits(groups, test, validation):
+    found = splits_by_group(groups, test_share=test, validation_share=validation)
+    assert len(found) == len(groups)
+    splits = dict(zip(groups, found, strict=True))
+    assert [splits[group] for group in groups] == found
+    counts = Counter(splits.values())
+    if len(splits) > 1 and test:
+        assert 0 < counts["test"] < len(splits)
+        assert abs(counts["test"] - test * len(splits)) <= 0.5 or counts["test"] in (1, len(splits) - 1)
 
 
 @given(num_examples=st.integers(0, 1_000), test_share=shares, validation_share=shares)

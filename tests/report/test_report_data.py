@@ -39,6 +39,16 @@ def paragraph(folder) -> str:
             "test split and about 12.5% of the rest to the validation split.",
         ),
         (
+            {"by": "label", "test_share": 0.2, "validation_share": 0.0},
+            "A hash of each key, within each label and independent of the seed, assigned about 20% of the train split "
+            "of the source to the test split.",
+        ),
+        (
+            {"by": "group", "test_share": 0.2, "validation_share": 0.0},
+            "A hash of each group, independent of the seed, assigned the groups of about 20% of the train split of the "
+            "source to the test split.",
+        ),
+        (
             {"by": "position", "test_share": 0.0, "validation_share": 0.1},
             "The position in the source assigned the last 10% of the train split of the source to the validation "
             "split.",

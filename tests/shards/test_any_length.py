@@ -17,7 +17,7 @@ from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import Feature, stored_form
-from pipeline.records.keys import split_of
+from pipeline.records.keys import splits_by_label
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location
@@ -88,13 +88,15 @@ def examples_of(folder: Path, split: str) -> list[dict]:
 
 def test_every_record_holds_the_files_own_bytes(records, photographs):
     files = {path_key(path.relative_to(photographs).as_posix()): path for path in photographs.rglob("*.jpg")}
-    seen = set()
+    seen, keys = set(), [*files]
+    labels = [files[key].parent.name for key in keys]
+    splits = dict(zip(keys, splits_by_label(keys, labels, test_share=0.2, validation_share=0), strict=True))
     for split in ("train", "test"):
         for example in examples_of(records, split):
             path = files[example["key"].decode()]
             assert example["image"] == path.read_bytes()
             assert ("day", "night")[example["label"]] == path.parent.name
-            assert split_of(example["key"].decode(), test_share=0.2, validation_share=0) == split
+            assert splits[example["key"].decode()] == split
             seen.add(path)
     assert seen == set(files.values())
 

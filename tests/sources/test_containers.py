@@ -217,6 +217,19 @@ def test_a_column_may_contain_the_splits(tmp_path):
         resolved(tmp_path / "pets.parquet", split_column="part")
 
 
+def test_a_column_may_contain_groups(tmp_path, write_records_of):
+    table = pyarrow.parquet.read_table(write_parquet(tmp_path / "pets.parquet", rows_of("train")))
+    parts = pa.array([number // 2 for number in range(12)])
+    pyarrow.parquet.write_table(table.append_column("camera", parts), tmp_path / "pets.parquet")
+    source = {"dataset": "parquet", "group_column": "camera"}
+    records = write_records_of(tmp_path / "pets.parquet", source=source)
+    assert records.manifest["division"] == "group"
+    assert records.listing.splits["train"].groups == [str(number // 2) for number in range(12)]
+    assert records.manifest["splits"]["test"]["num_examples"] == 2
+    with pytest.raises(SettingsError, match=r"\[Source\] group_column: expected a column of .*, got 'lens'"):
+        resolved(tmp_path / "pets.parquet", group_column="lens")
+
+
 def test_changed_added_and_removed_files_are_named(tmp_path):
     folder = parquet_of_both_splits(tmp_path / "images")
     settings = SourceSettings(dataset="parquet", path=str(folder))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 
 import pytest
 from image_files import plain_file, write_folder
@@ -9,7 +10,7 @@ from image_files import plain_file, write_folder
 from pipeline import sources
 from pipeline.artifacts import stamps
 from pipeline.errors import SettingsError
-from pipeline.records.keys import split_of
+from pipeline.records.keys import splits_by_label
 from pipeline.settings.data import SourceSettings
 from pipeline.sources import files
 from pipeline.sources.file_index import path_key
@@ -140,18 +141,23 @@ def test_files_that_a_table_lists_are_looked_at_and_those_that_were_not_there(tm
     assert "labels.txt was removed" not in changes(settings, tmp_path)
 
 
-def test_a_file_that_is_added_moves_no_other_between_the_splits(write_records_of, tmp_path):
-    folder = write_folder(tmp_path / "images", cats=40, dogs=40)
-    before = {path: split for path, (split, _) in write_records_of(folder, validation_share=0.2).examples().items()}
+def test_added_and_removed_files_move_few_others_of_their_label_and_none_of_another(write_records_of, tmp_path):
+    folder = write_folder(tmp_path / "images", cats=40, dogs=40, owls=40)
+    before = {path: split for path, (split, _) in write_records_of(folder, validation_share=0.25).examples().items()}
+    per_label = {"test": 8, "validation": 8, "train": 24}
+    assert Counter((path[:4], split) for path, split in before.items()) == {
+        (label, split): count for label in ("cats", "dogs", "owls") for split, count in per_label.items()
+    }
     write_folder(tmp_path / "more", cats=10, birds=10)
     shutil.copytree(tmp_path / "more" / "birds", folder / "birds")
     (folder / "cats" / "000a.png").write_bytes(plain_file("added", 0))
     (folder / "dogs" / "007.png").unlink()
-    after = {path: split for path, (split, _) in write_records_of(folder, validation_share=0.2).examples().items()}
-    assert set(before.values()) == {"train", "validation", "test"}
+    after = {path: split for path, (split, _) in write_records_of(folder, validation_share=0.25).examples().items()}
     assert set(before) - set(after) == {"dogs/007.png"}
-    assert {path: split for path, split in after.items() if path in before} == {
-        path: split for path, split in before.items() if path in after
-    }
-    shares = {"test_share": 0.2, "validation_share": 0.2}
-    assert after == {path: split_of(path_key(path), **shares) for path in after}
+    moved = Counter(path[:4] for path in before if path in after and before[path] != after[path])
+    assert moved["owls"] == 0
+    assert max(moved.values(), default=0) <= 2
+    paths = sorted(after)
+    keys, labels = [path_key(path) for path in paths], [path.partition("/")[0] for path in paths]
+    expected = splits_by_label(keys, labels, test_share=0.2, validation_share=0.25)
+    assert after == dict(zip(paths, expected, strict=True))

@@ -1,7 +1,5 @@
 """A table of images as a source: CSV, TSV or Parquet."""
 
-import re
-
 import pytest
 from image_files import write_folder
 
@@ -266,12 +264,6 @@ def test_missing_images_are_reported_with_their_resolved_paths(images, paths, sa
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("path", ["000", "cats/000.PNG", "elsewhere/000.png"])
-def test_a_missing_image_is_compared_with_the_files_that_are_there(images, path):
-    message = refused(write(images, rows={"path": [path, "x.png"], "label": ["a", "b"]}))
-    assert re.search(r"The first may mean '(cats|dogs)/000.png'\.", message)
-
-
 @pytest.mark.parametrize(
     "labels",
     [
@@ -353,3 +345,57 @@ def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
 )
 def test_cells_that_do_not_fit_the_problem_are_refused(images, changes, settings, said):
     assert said in refused(write(images, rows={**ROWS, **changes}), **settings)
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """A folder of 60 scans of 12 patients, and the columns of their table."""
+    folder = write_folder(tmp_path_factory.mktemp("scans"), scans=60)
+    numbers = range(60)
+    rows = {
+        "path": [f"scans/{number:03d}.png" for number in numbers],
+        "label": ["ill" if number % 5 else "well" for number in numbers],
+        "patient": [f"p{number % 12}" for number in numbers],
+    }
+    return folder, rows
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_all_images_of_a_group_are_in_one_split(scans, kind, write_records_of):
+    folder, rows = scans
+    table, settings = write(folder, kind, rows), {"dataset": "table", "group_column": "patient"}
+    records = write_records_of(table, source=settings, validation_share=0.25)
+    splits = {}
+    for path, (split, _) in records.examples().items():
+        splits.setdefault(rows["patient"][rows["path"].index(path)], set()).add(split)
+    assert all(len(its) == 1 for its in splits.values())
+    assert sorted(min(its) for its in splits.values()) == ["test"] * 2 + ["train"] * 7 + ["validation"] * 3
+    assert records.manifest["division"] == "group"
+    without = write_records_of(table, source={"dataset": "table"}, validation_share=0.25)
+    assert without.manifest["division"] == "label"
+    # Groups are a part of the identity, because they change the records.
+    assert without.info.digest != records.info.digest
+
+
+@pytest.mark.parametrize(
+    ("patients", "settings", "said"),
+    [
+        (None, {}, "expected one column of {table}, got 'patient'. The table has path, label, split."),
+        (["a", "b", "", "c"], {}, "expected a column with a value in each row, got 'patient'. dogs/000.png has the"),
+        (["a", "b", "NaN", "c"], {}, "has the group 'NaN'. Write a value or remove the row."),
+        (["a", "a", "a", "a"], {}, "expected a column with at least two different values, got 'patient'. All rows"),
+        (["a", "b", "b", "c"], {"split_column": "split"}, "'b' is in test and train. Change its splits, or name no"),
+    ],
+)
+def test_groups_that_cannot_be_kept_together_are_refused(images, patients, settings, said):
+    table = write(images, rows=ROWS | ({"patient": patients} if patients else {}))
+    message = refused(table, group_column="patient", **settings)
+    assert "[Source] group_column: " in message
+    assert said.format(table=table) in message
+
+
+def test_groups_of_data_without_columns_are_refused(images):
+    with pytest.raises(SettingsError) as refusal:
+        sources.resolve(SourceSettings(dataset="folder", path=str(images), group_column="patient"))
+    assert "[Source] group_column: expected no column for the dataset 'folder', which has none" in str(refusal.value)
+    assert "List the images in a table." in str(refusal.value)

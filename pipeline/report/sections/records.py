@@ -16,6 +16,8 @@ _CONTENT = {
 }
 _METHODS = {
     "key": ("A hash of each key, independent of the seed,", "about"),
+    "label": ("A hash of each key, within each label and independent of the seed,", "about"),
+    "group": ("A hash of each group, independent of the seed,", "the groups of about"),
     "position": ("The position in the source", "the last"),
 }
 

@@ -24,12 +24,13 @@ MAX_BYTES = 2**30
 
 
 class Row(NamedTuple):
-    """An image inside a file. ``path`` is empty and ``split`` is None if the file does not have them."""
+    """An image inside a file. ``path`` and ``group`` are empty, and ``split`` is None, if the file has none."""
 
     label: int | str | None
     address: Address
     path: str = ""
     split: str | None = None
+    group: str = ""
 
 
 class ContainerSource(ImageSource):
@@ -73,7 +74,7 @@ class ContainerSource(ImageSource):
         labels = [row.label for *_, row in rows]
         files = SourceFiles(
             [
-                (row.split, Example(path, row.label, (), row.address))
+                (row.split, Example(path, row.label, (), row.address, row.group))
                 for path, (*_, row) in zip(paths, rows, strict=True)
             ],
             self._stamps(),

@@ -83,8 +83,11 @@ class Parquet(ContainerSource):
             labels = [self.settings.label_column]
         image = self._column("image_column", _image_columns(schema), schema)
         label = self._column("label_column", labels, schema)
-        split = self._column("split_column", schema.names, schema) if self.settings.split_column else ""
-        return features.get(label, {}).get("names") or (), self._rows(path, file, image, label, split)
+        split, group = (
+            self._column(setting, schema.names, schema) if getattr(self.settings, setting) else ""
+            for setting in ("split_column", "group_column")
+        )
+        return features.get(label, {}).get("names") or (), self._rows(path, file, image, label, split, group)
 
     def _column(self, setting: str, candidates: Sequence[str], schema: "pa.Schema") -> str:
         """The column that a setting names, or the only candidate if it has its default."""
@@ -94,18 +97,19 @@ class Parquet(ContainerSource):
             self.refuse(f" The file has the columns {names}.", f"a column of {self.settings.path}", setting)
         return name if name in candidates else candidates[0]
 
-    def _rows(self, path: Path, file: str, image: str, label: str, split: str) -> Iterator[Row]:
+    def _rows(self, path: Path, file: str, image: str, label: str, split: str, group: str) -> Iterator[Row]:
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(path) as parquet:
             num_rows, num_bytes = parquet.metadata.num_rows, path.stat().st_size
             if num_rows > num_bytes:
                 raise ValueError(f"{num_rows:,} rows in {num_bytes:,} bytes")
-            columns = list(filter(None, (f"{image}.path", label, split)))
-            for group in range(parquet.num_row_groups):
-                for row, values in enumerate(parquet.read_row_group(group, columns=columns).to_pylist()):
-                    stored = values.get(image) or {}
-                    yield Row(values[label], (file, image, group, row), stored.get("path") or "", values.get(split))
+            columns = list(filter(None, (f"{image}.path", label, split, group)))
+            for number in range(parquet.num_row_groups):
+                for row, values in enumerate(parquet.read_row_group(number, columns=columns).to_pylist()):
+                    stored, value = values.get(image) or {}, values.get(group)
+                    name, address = stored.get("path") or "", (file, image, number, row)
+                    yield Row(values[label], address, name, values.get(split), "" if value is None else str(value))
 
 
 def _image_columns(schema: "pa.Schema") -> list[str]:
