@@ -118,7 +118,8 @@ _LINKS = {
 
 def _features(model: keras.Model, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of the last layer, float32 (examples, features), and labels of the train split, in one pass."""
-    labels = keras.Input((), dtype="int32")
+    spec = stream.evaluation().element_spec[1]
+    labels = keras.Input(spec.shape[1:], dtype=spec.dtype.name)
     backbone = keras.Model([*model.inputs, labels], [last_layer(model).input, labels])
     backbone.compile(jit_compile=model.jit_compile)
     total, size = stream.split.num_examples, stream.global_batch_size

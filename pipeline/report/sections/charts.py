@@ -41,14 +41,17 @@ def curves(report: Report) -> Iterator[Section]:
         _label(facts, swept) or fmt.plain(run.fingerprint)[:8] for run, facts in zip(drawn, settings, strict=True)
     ]
     is_unique = bool(swept) and len(set(labels)) == len(labels)
+    panels = drawings.curve_panels(drawn)
+    title = "Accuracy and loss by epoch" if panels > 1 else "Loss by epoch"
     chart = Chart(
-        "Accuracy and loss by epoch, training and test",
+        f"{title}, training and test",
         partial(drawings.plot_curves, drawn, labels),
-        panels=drawings.curve_panels(drawn),
+        panels=panels,
+        is_small=panels == 1,
         note=f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}",
         legend=[*zip(labels if is_unique else run_names, metrics, strict=True)],
     )
-    yield Section("curves", "Accuracy and loss by epoch", [chart])
+    yield Section("curves", title, [chart])
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def _metrics(runs: Sequence[Run], row: Run | Row) -> str:
         # Of several seeds, the report names the one in the middle.
         middle = run if len(runs) == 1 else row.run
         scores = [
-            f"{value} ({title.lower() if title[1].isalpha() else title})" for title, value in scores_of(middle)[:2]
+            f"{value} ({title[0].lower() + title[1:] if title[1].isalpha() else title})"
+            for title, value in scores_of(middle)[:2]
         ]
         loss, accuracy = "", f"{', '.join(scores)} on the test split{f', seed {middle.seed}' if seeds else ''},"
     return (
