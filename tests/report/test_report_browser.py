@@ -478,6 +478,14 @@ def test_the_command_that_repeats_a_run_is_copied_exactly(unfolded):
     assert command.text == copied
 
 
+def test_no_line_of_a_command_ends_within_a_flag(unfolded, in_a_window):
+    page = in_a_window(390)
+    # Each flag has the height of one line.
+    heights = """return [...document.querySelectorAll("pre.command span")]
+        .filter(word => word.textContent.startsWith("--")).map(word => word.offsetHeight)"""
+    assert 0 < max(page.execute_script(heights)) < 30
+
+
 def test_a_link_to_a_folded_run_opens_it(cleared, page):
     cleared.get(page.as_uri())
     anchor, *_ = cleared.find_elements(By.CSS_SELECTOR, "details.run:not([open]) > .anchor")

@@ -60,11 +60,13 @@ def test_a_row_with_several_seeds_is_repeated_by_one_command(make_run, tmp_path)
         origin = ORIGIN | {"settings": {"Train": settings}}
         make_run(f"seed{seed}", fingerprint=name, seed=seed, origin=origin, test_accuracy=0.5 + seed % 2 / 10)
     page = render([tmp_path / f"seed{seed}" for seed in range(3)], tmp_path / "out", current=names)["report.html"]
-    commands = re.findall(r'<pre class="command" tabindex="0">([^<]*)</pre>', page)
+    commands = re.findall(r'<pre class="command" tabindex="0">(.*)</pre>', page)
+    commands = [re.sub("</?span>", "", command) for command in commands]
     assert commands[0].endswith(" --seeds 0,1,2")
     assert sum("--seeds 0,1,2" in command for command in commands) == 1
     assert "--Train-seed" not in commands[0]
-    assert page.count("The command repeats all runs of the row.") == 1
+    assert page.count("The command repeats all runs of the row. It trains nothing if the run is fresh. ") == 1
+    assert page.count("To retrain, add --Force-stage=Train.") == len(commands)
 
 
 def test_a_command_whose_data_have_changed_says_so(make_run, tmp_path):
@@ -184,6 +186,11 @@ SHORT |= {"input_alone_seconds": 0.1, "input_wait_share": 0.05, "compilation_sec
             "dominated by start-up, loading, benchmarking: 72% of the 46.0 s of the stage",
         ),
         (10.0, {"checkpoint_seconds": 30.0}, "dominated by checkpoints, saving: 67% of the 46.0 s of the stage"),
+        (
+            40.0,
+            {"evaluation_seconds": 41.0, "loading_seconds": 20.0},
+            "the largest part of the time is evaluation: 39% of the 106.0 s of the stage",
+        ),
         (100.0, {"input_wait_share": None}, ""),
         (100.0, {"input_wait_share": None, "evaluation_seconds": 200.0}, "dominated by evaluation: 65% of the 306.0 s"
          " of the stage"),

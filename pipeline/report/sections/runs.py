@@ -26,10 +26,8 @@ from pipeline.settings.schema import settings_of
 # These limit the length of the page. report.json contains everything.
 _MAX_FULL, _MAX_RUNS = 24, 500
 _MAX_COMMAND, _MAX_EVIDENCE = 8_000, 100
-_REPEAT = (
-    "A command trains nothing if its run is fresh. To retrain it, add --Force-stage=Train. In a clone, activate the "
-    "environment first with: source .venv/bin/activate"
-)
+_CLONE = "In a clone, activate the environment first with: source .venv/bin/activate"
+_RETRAIN = "It trains nothing if the run is fresh. To retrain, add --Force-stage=Train."
 # Advice after the verdict on the time of a step.
 _FASTER_INPUT = "[Train] cache = memory, or [Records] encoding = raw for images, reduces the wait."
 _FASTER_MODEL = "A smaller model, another precision or an accelerator can be faster."
@@ -77,7 +75,7 @@ def runs(report: Report) -> Iterator[Section]:
         folds.append(Box("fold", blocks, name, note, is_open, style="run", anchor=anchor))
     headings = [block for fold in folds[:1] for block in fold.blocks if isinstance(block, Text) and block.anchor]
     parts = [(heading.anchor, heading.text) for heading in headings]
-    hint = Text(_REPEAT if any(run.origin for run in entries) else "", "note")
+    hint = Text(_CLONE if any(run.origin for run in entries) else "", "note")
     yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))], parts)
 
 
@@ -90,9 +88,9 @@ def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
     if run.origin and row.run is run and "," in seeds:
         train = {name: text for name, text in origin.settings.get("Train", {}).items() if name != "seed"}
         command = origin.model_copy(update={"settings": {**origin.settings, "Train": train}}).command()
-        command, note = f"{command} --seeds {seeds}", "The command repeats all runs of the row."
+        command, note = f"{command} --seeds {seeds}", f"The command repeats all runs of the row. {_RETRAIN}"
     elif run.origin:
-        command = origin.command()
+        command, note = origin.command(), f"The command repeats this run. {_RETRAIN}"
     newest = next((one for one in report.runs if one.experiment == run.experiment and one.status == FINISHED), run)
     if has_other_data(run, newest):
         note = f"{note} The data have changed since, so the command gives another result.".strip()
@@ -234,7 +232,8 @@ def time_verdict(run: Run) -> str:
         return ""
     of_stage = f"{fmt.percent(seconds / total, 0)} of the {fmt.number(total, 1)} s of the stage"
     if longest not in [label for label, _ in parts[: 1 if share is None else 2]]:
-        return f"dominated by {longest}: {of_stage}"
+        verdict = "dominated by" if 2 * seconds > total else "the largest part of the time is"
+        return f"{verdict} {longest}: {of_stage}"
     if share is None:
         return ""
     waiting = f"{fmt.percent(share, 0)} of each step was spent waiting for input"
