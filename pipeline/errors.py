@@ -55,7 +55,7 @@ class SettingsError(PipelineError, ValueError, exit_code=2):
 
 
 class DatasetUnavailableError(PipelineError, exit_code=3):
-    """The dataset cannot be downloaded."""
+    """The dataset, or the pretrained weights, cannot be downloaded."""
 
 
 class UnsupportedDatasetError(SettingsError):

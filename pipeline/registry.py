@@ -16,8 +16,10 @@ from pipeline.errors import SettingsError
 class Registry(Mapping[str, str]):
     """Mapping from names to ``module:object``. Built-in names come first, and packages cannot replace them."""
 
-    def __init__(self, name: str, builtin: Mapping[str, str]) -> None:
+    def __init__(self, name: str, builtin: Mapping[str, str], unlisted: Mapping[str, str] | None = None) -> None:
         self.group, self.builtin = f"tensorcraft.{name}", builtin
+        #: Names that are as valid as built-in ones, but too many for a list.
+        self.unlisted = unlisted or {}
 
     @cached_property
     def _outside(self) -> Mapping[str, str]:
@@ -27,10 +29,11 @@ class Registry(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         """Return the ``module:object`` of a name. KeyError: the name is unknown."""
-        return self.builtin[name] if name in self.builtin else self._outside[name]
+        own = self.builtin if name in self.builtin else self.unlisted
+        return own[name] if name in own else self._outside[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all names, starting with the built-in names."""
+        """Iterate over all names except the unlisted ones, starting with the built-in names."""
         yield from (*self.builtin, *sorted(self._outside))
 
     def __len__(self) -> int:
@@ -50,9 +53,13 @@ class Registry(Mapping[str, str]):
                 "uninstall the package that has this entry point."
             ) from error
 
+    def is_ours(self, name: str) -> bool:
+        """Whether the pipeline provides the name."""
+        return name in self.builtin or name in self.unlisted
+
     def is_outside(self, name: str) -> bool:
         """Whether another package provides the name."""
-        return name not in self.builtin and name in self._outside
+        return not self.is_ours(name) and name in self._outside
 
     def outside_modules(self, *names: str) -> tuple[str, ...]:
         """Modules of names of other packages. Fingerprints cover their code like user code."""

@@ -25,6 +25,7 @@ from pipeline.problems import PROBLEMS, problem_class
 from pipeline.records.features import content_name, stored_form, stored_spec
 from pipeline.runs.initial_weights import InitialWeights, find_initial_weights
 from pipeline.settings.experiments import settings_in
+from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
@@ -37,7 +38,7 @@ from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
 from tasks.settings import Experiment, root_folder
 from tasks.stage import Stage, stages_up_to
-from tasks.status import Artifact
+from tasks.status import Artifact, State, Status
 
 if TYPE_CHECKING:
     from pipeline.runs.origin import Origin
@@ -140,7 +141,8 @@ class Train(Stage, parameters=TrainSettings):
         return 10_000_000
 
     def complete(self) -> bool:
-        """Whether no stage has work to do. If the device is absent, it fails before any data is prepared."""
+        """Whether no stage has work to do. An absent device or file of weights fails before any data is prepared."""
+        self._download_weights()
         if super().complete():
             return True
         # One process alone cannot open a device that several share.
@@ -152,6 +154,26 @@ class Train(Stage, parameters=TrainSettings):
         if needs_device and not self.status().is_available:
             require_device(self.settings)
         return False
+
+    def is_resolved(self) -> bool:
+        return super().is_resolved() and not self._weights_to_download()
+
+    def local_status(self) -> Status:
+        if super().is_resolved() and (file := self._weights_to_download()):
+            return Status(State.WAITING, (f"for {file.name}, which a run downloads to {file.parent}",))
+        return super().local_status()
+
+    def _weights_to_download(self) -> Path | None:
+        """File of pretrained weights that is not in Keras's cache. The identity needs its digest."""
+        is_needed = self.model in KERAS_WEIGHTS and self.initial and not self.initial.digest
+        return self.initial.file if is_needed else None
+
+    def _download_weights(self) -> None:
+        if file := self._weights_to_download():
+            _logger.info("Train: downloading %s to %s.", file.name, file.parent)
+            with console.leaving_on_errors():
+                in_child("pipeline.models.keras_applications:download", {"model": self.model, "file": file})
+            del self.initial
 
     def unfinished(self) -> str:
         for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):

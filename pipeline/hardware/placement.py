@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +14,6 @@ from pipeline.hardware.mismatch import explain
 from pipeline.hardware.runtime import TF32, Runtime
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
-
-#: Models with depthwise convolutions. On CPUs with AVX512_BF16, EfficientNet-Lite0 takes twice the time in bfloat16.
-DEPTHWISE_MODELS = frozenset({"efficientnet_lite0"})
 
 
 def runtime_called(backend: str) -> Runtime:
@@ -108,18 +105,20 @@ def first_present(runtime: Runtime) -> tuple[str, str]:
     return device, _reason(name, chips, num_gpus, runtime.backend)
 
 
-def choose_precision(requested: str, placement: Placement, model: str = "") -> str:
-    """Choose "float32", "tf32" or "bfloat16". "auto" selects bfloat16 if it is faster for the [Train] model.
+def choose_precision(requested: str, placement: Placement, is_depthwise: Callable[[], bool] = lambda: False) -> str:
+    """Choose "float32", "tf32" or "bfloat16". "auto" selects bfloat16 if it is faster.
 
-    "tf32" becomes "float32" on hardware without TF32.
+    "tf32" becomes "float32" on hardware without TF32. ``is_depthwise`` returns whether the model has depthwise
+    convolutions. It may build the model, so it is only called if the answer matters.
     """
     if requested == TF32:
         return TF32 if placement.effective_device == "gpu" else "float32"
     if requested != "auto":
         return requested
-    if placement.effective_device == "cpu" and model in DEPTHWISE_MODELS:
+    if not placement.runtime.computes_in_bfloat16(placement.effective_device):
         return "float32"
-    return "bfloat16" if placement.runtime.computes_in_bfloat16(placement.effective_device) else "float32"
+    # On CPUs with AVX512_BF16, EfficientNet-Lite0 takes twice the time in bfloat16 (docs/LOG.md).
+    return "float32" if placement.effective_device == "cpu" and is_depthwise() else "bfloat16"
 
 
 def choose_jit_compile(requested: str, placement: Placement) -> bool:

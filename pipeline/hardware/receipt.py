@@ -68,7 +68,8 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
 def examine(settings: TrainSettings) -> dict[str, Any]:
     """Place a run and write its receipt without training. Call this in a child process."""
     placement = place(settings)
-    precision = choose_precision(settings.precision, placement, settings.model)
+    # The precision of a model with depthwise convolutions may differ, but the model may be unknown.
+    precision = choose_precision(settings.precision, placement)
     return {"receipt": write_receipt(settings, placement, precision), "precision": precision}
 
 

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import keras
 import numpy as np
 
 from pipeline.errors import SettingsError, message
-from pipeline.models.model import LOGITS, PROBABILITIES, configure_keras
+from pipeline.models.model import LOGITS, PROBABILITIES, configure_keras, named_layers
 from pipeline.models.training_recipes import Recipe
 from pipeline.optional_packages import is_local
 from pipeline.records.features import DISTRIBUTION, LABELS, VALUES, Task
@@ -28,6 +29,10 @@ from pipeline.settings.training import MODELS, RECIPES
 MIN_IMAGE_SIDE = 8
 _POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
 
+_DEPTHWISE = (
+    *(keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D),
+    *(keras.layers.SeparableConv1D, keras.layers.SeparableConv2D),
+)
 _EXAMINED_EXAMPLES = 4
 _REASON_LENGTH = 130
 # Tolerance for sums of probabilities in bfloat16, which has three digits.
@@ -70,7 +75,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int, *, is_
 
     ``is_single`` is whether an example has one label. A model with one output for two labels then gets one for each.
     """
-    if name in MODELS.builtin and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
+    if MODELS.is_ours(name) and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
         raise SettingsError(
             f"[Train] model: {name} expects images of at least {MIN_IMAGE_SIDE} × {MIN_IMAGE_SIDE} pixels, got "
             f"{input_shape}. Choose another dataset or model."
@@ -86,7 +91,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int, *, is_
 
 def _with_outputs(model: keras.Model, task: Task, name: str) -> keras.Model:
     """A model with a probability per label, or with values in their units, from a model for one label."""
-    if name in MODELS.builtin:
+    if MODELS.is_ours(name):
         last = model.layers[-1]
         if getattr(last, "activation", None) is keras.activations.softmax:
             logits = type(last).from_config({**last.get_config(), "activation": None, "name": "logits"})
@@ -126,7 +131,7 @@ def load_builder(name: str) -> Callable:
     """Import the builder of a model. Layers and models in the package of user code are registered with Keras."""
     path = MODELS.get(name, name)
     builder = load_function("model", path)
-    if name not in MODELS.builtin:
+    if not MODELS.is_ours(name):
         package = path.partition(":")[0].partition(".")[0]
         modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == package]
         for kind in {value for module in modules for value in vars(module).values() if isinstance(value, type)}:
@@ -139,12 +144,20 @@ def load_builder(name: str) -> Callable:
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
     """Kind of a model's outputs, "logits", "probabilities" or "values". A model of user code is built and tested."""
-    if name in MODELS.builtin:
+    if MODELS.is_ours(name):
         kinds = {LABELS: PROBABILITIES, VALUES: VALUES}
         return kinds.get(task.meaning) or getattr(load_builder(name), "outputs", PROBABILITIES)
     kind = _examined(name, task, precision)
     _logger.info("Model %s returns %s.", name, kind)
     return kind
+
+
+@cache
+def has_depthwise_convolutions(name: str, task: Task) -> bool:
+    """Whether a model has layers that convolve channels or groups of channels alone."""
+    model = build_for_task(task, name, "float32")
+    layers = [layer for _, layer in named_layers(model)]
+    return any(isinstance(layer, _DEPTHWISE) or getattr(layer, "groups", 1) > 1 for layer in layers)
 
 
 def find_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
@@ -175,7 +188,7 @@ def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Mo
 
 def check_training(name: str, model: keras.Model, input_shape: tuple[int, ...], check_step: Callable) -> None:
     """Refuse a model of user code whose training step the backend cannot compile. See ``Runtime.check_step``."""
-    if name in MODELS.builtin:
+    if MODELS.is_ours(name):
         return
     try:
         check_step(model, input_shape)

@@ -2,11 +2,13 @@
 
 import hashlib
 import importlib.metadata
+import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artifacts.stamps import current_stamp
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.optional_packages import install_command
 from pipeline.settings.training import PRETRAINED, RANDOM
@@ -18,7 +20,10 @@ _METADATA = "metadata.json"
 
 @dataclass(frozen=True, kw_only=True)
 class InitialWeights:
-    """A ``.keras`` or ``.safetensors`` file, the sha256 of its content, and the run that wrote it, if known."""
+    """A file of weights, the sha256 of its content, and the run that wrote it, if known.
+
+    The sha256 is empty if the file must be downloaded first.
+    """
 
     file: Path
     digest: str
@@ -29,7 +34,8 @@ class InitialWeights:
 def find_initial_weights(value: str, runs: Path, model: str = "") -> InitialWeights | None:
     """Find weights of a run in ``runs`` by name, or of a run or file by path. Raises SettingsError without a match.
 
-    An empty ``value`` selects the weights from the package of a ``model`` in ``PRETRAINED``. None means random weights.
+    An empty ``value`` selects the weights of a ``model`` in ``PRETRAINED``, from their package or from Keras's cache.
+    None means random weights.
     """
     if value in ("", RANDOM):
         return _pretrained(model) if not value and model in PRETRAINED else None
@@ -56,6 +62,9 @@ def find_initial_weights(value: str, runs: Path, model: str = "") -> InitialWeig
 
 def _pretrained(model: str) -> InitialWeights:
     distribution, name = PRETRAINED[model]
+    if not distribution:
+        file = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser().resolve() / "models" / name
+        return InitialWeights(file=file, digest=digest_of(file, model) if file.is_file() else "")
     try:
         file = Path(importlib.metadata.distribution(distribution).locate_file(name))
     except importlib.metadata.PackageNotFoundError as error:
@@ -71,8 +80,7 @@ def digest_of(file: Path, value: str) -> str:
     digest = hashlib.sha256()
     try:
         if file.suffix != ".keras":
-            digest.update(file.read_bytes())
-            return digest.hexdigest()
+            return current_stamp(file, None)["sha256"]
         with zipfile.ZipFile(file) as archive:
             for name in sorted(set(archive.namelist()) - {_METADATA}):
                 digest.update(f"{name}\0{archive.getinfo(name).file_size}\0".encode() + archive.read(name))

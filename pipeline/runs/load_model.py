@@ -53,13 +53,14 @@ def load_trained(run: Path, *, model: str = "") -> LoadedModel:
     """
     configure_keras()
     record = read_record(run)
-    is_user_code = is_own(record.model) or MODELS.is_outside(record.model)
+    is_named = is_own(record.model) and not MODELS.is_ours(record.model)
+    is_user_code = is_named or MODELS.is_outside(record.model)
     has_file = (run / MODEL_NAME).exists()
     if not has_file and not (is_user_code and record.num_outputs and (run / WEIGHTS_NAME).exists()):
         raise DamagedArtifactError(
             f"{run / MODEL_NAME}: expected a model, but the run was {record.status}. Train it on an available device."
         )
-    if is_own(record.model) and record.model != model and (fetched := read_fetched(run)):
+    if is_named and record.model != model and (fetched := read_fetched(run)):
         raise SettingsError(
             f"{run.name}: The run is from {fetched['remote']}, and its model {record.model!r} is user code. Allow its "
             f"import with --Train-model {record.model}."

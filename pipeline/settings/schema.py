@@ -111,9 +111,9 @@ def registered(registry: Registry, example: str) -> Rule:
     """A name of a registry, or a function in user code such as ``example``."""
 
     def problem(name: object) -> str | None:
-        if is_own(str(name)):
-            return _function_problem(name)
-        return None if name in registry else closest(str(name), [*registry])
+        if name in registry:
+            return None
+        return _function_problem(name) if is_own(str(name)) else closest(str(name), [*registry, *registry.unlisted])
 
     names = one_of(*registry.builtin)
     expected = f"{names.expected}, or a function in user code such as {example}"

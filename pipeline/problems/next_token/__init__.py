@@ -66,7 +66,7 @@ class NextToken(Problem):
     def check(self, settings: TrainSettings) -> None:
         """Refuse models for images too."""
         super().check(settings)
-        if settings.model in MODELS.builtin and settings.model not in self.models:
+        if MODELS.is_ours(settings.model) and settings.model not in self.models:
             refuse("Train", "model", f"a model for texts such as {self.models[0]}, like the records", settings.model)
 
     @property
