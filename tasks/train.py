@@ -33,6 +33,7 @@ from pipeline.stage_process import in_child
 from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup, process_group
 from tasks import config_files
+from tasks.features import Features, features_of
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
@@ -142,7 +143,11 @@ class Train(Stage, parameters=TrainSettings):
 
     def complete(self) -> bool:
         """Whether no stage has work to do. An absent device or file of weights fails before any data is prepared."""
-        self._download_weights()
+        if file := self._weights_to_download():
+            _logger.info("Train: downloading %s to %s.", file.name, file.parent)
+            with console.leaving_on_errors():
+                in_child("pipeline.models.keras_applications:download", {"model": self.model, "file": file})
+            del self.initial
         if super().complete():
             return True
         # One process alone cannot open a device that several share.
@@ -167,13 +172,6 @@ class Train(Stage, parameters=TrainSettings):
         """File of pretrained weights that is not in Keras's cache. The identity needs its digest."""
         is_needed = self.model in KERAS_WEIGHTS and self.initial and not self.initial.digest
         return self.initial.file if is_needed else None
-
-    def _download_weights(self) -> None:
-        if file := self._weights_to_download():
-            _logger.info("Train: downloading %s to %s.", file.name, file.parent)
-            with console.leaving_on_errors():
-                in_child("pipeline.models.keras_applications:download", {"model": self.model, "file": file})
-            del self.initial
 
     def unfinished(self) -> str:
         for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):
@@ -259,8 +257,9 @@ class Train(Stage, parameters=TrainSettings):
             }
             in_child("pipeline.training.results:reevaluate", job)
             return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
+        features = features_of(self)
         with self.watching(folder):
-            record = self.train_into(folder, self.checkpoints())
+            record = self.train_into(folder, self.checkpoints(), features)
         if record.status == "skipped":
             self.outcome = "skipped"
             self._refuse_to_replace_a_run(record)
@@ -268,6 +267,9 @@ class Train(Stage, parameters=TrainSettings):
         if record.mismatch:
             used, requested = record.effective_device, record.mismatch.device
             details["fallback"] = f"trained on {used} because {requested} was unavailable"
+        if features and features.status().is_fresh:
+            details["features"] = features.output().expected
+            features.push()
         return details
 
     def _is_trained(self) -> bool:
@@ -277,8 +279,8 @@ class Train(Stage, parameters=TrainSettings):
         run = self.output()
         return run.status().is_fresh and not self._why_train_again(run.manifest())
 
-    def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
-        """Train into an empty folder, from a checkpoint if there is one."""
+    def train_into(self, folder: Path, checkpoints: Path, features: Features | None = None) -> "RunRecord":
+        """Train into an empty folder, from a checkpoint if there is one. Without ``features``, compute them."""
         # The schemas of a run take as long to import as the rest of a start.
         from pipeline.training import launch
         from pipeline.training.launch import TrainRequest
@@ -292,6 +294,7 @@ class Train(Stage, parameters=TrainSettings):
             checkpoints=checkpoints,
             started=time.perf_counter(),
             initial=self.initial,
+            features=features and features.fetch(),
             chosen=self.chosen(),
             experiment=self.experiment_name(),
             origin=self._origin(),

@@ -49,12 +49,13 @@ def run(records, folder, **how):
     return record.model_dump(mode="json")
 
 
-def request_for(records, folder, *, checkpoints=None, initial=None, **settings):
+def request_for(records, folder, *, checkpoints=None, initial=None, features=None, **settings):
     return TrainRequest(
         records=records,
         settings=TrainSettings(**{**SETTINGS, **settings}),
         requested_dataset="cifar10",
         initial=initial,
+        features=features,
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
     )

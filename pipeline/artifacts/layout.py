@@ -10,8 +10,12 @@ from pathlib import Path
 SOURCE = "source"
 RECORDS = "records"
 RUNS = "runs"
+# Outputs of a frozen backbone for records, which a training writes.
+FEATURES = "features"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
+#: Kinds of published artifacts, each after its inputs.
+KINDS = (SOURCE, RECORDS, FEATURES, RUNS, EXPORTS)
 # Kinds that only earlier versions wrote.
 PAST_KINDS = ("repetitions", "tuning")
 REPORT = "report"

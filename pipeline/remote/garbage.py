@@ -17,7 +17,7 @@ from pipeline.errors import DamagedArtifactError, RemoteError
 from pipeline.remote.artifacts import GRACE, Remote
 from pipeline.remote.objects import EXCHANGE, Stored
 
-_KINDS = "|".join((layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS))
+_KINDS = "|".join(layout.KINDS)
 _KEY = re.compile(rf"({_KINDS})/[0-9a-f]{{64}}/.+")
 
 _logger = logging.getLogger(__name__)

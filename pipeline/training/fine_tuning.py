@@ -6,19 +6,20 @@ seed. The other layers are frozen meanwhile, and their outputs (features) are co
 
 import logging
 import time
-from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import scipy.optimize
 import scipy.special
 
-from pipeline import progress
 from pipeline.models.model import last_layer, named_layers
-from pipeline.problems.problem import Problem, Stream
 from pipeline.runs.initial_weights import InitialWeights
 from pipeline.settings.training import HEAD, PRETRAINED, TrainSettings
-from pipeline.training.process_group import ProcessGroup
+from pipeline.training.features import Features, find_features
+
+if TYPE_CHECKING:
+    from pipeline.training.setup import TrainingSetup
 
 # Decay of the kernel, chosen on a part of the train split of flower_photos (docs/LOG.md).
 _DECAY = 1e-2
@@ -48,23 +49,30 @@ def freeze_backbone(model: keras.Model, fine_tune: str) -> tuple[str, ...]:
     return tuple(frozen)
 
 
-def fit_head(
-    model: keras.Model, problem: Problem, stream: Stream, group: ProcessGroup, label_weights: Mapping[int, float]
-) -> dict[str, float]:
-    """Fit the last layer of a compiled model to the train split. Return the metrics of this as of an epoch."""
+def fit_head(setup: "TrainingSetup") -> tuple[dict[str, float], dict[str, Features]]:
+    """Fit the last layer to the train split. Return the metrics of this as of an epoch, and the features by split."""
     started = time.perf_counter()
-    features, labels = _features(model, stream)
-    head = last_layer(model)
+    features = find_features(setup)
+    head, labels, label_weights = last_layer(setup.model), features["train"].labels, setup.label_weights
     example_weights = np.array([*label_weights.values()], np.float32)[labels] if label_weights else 1
-    weights, metrics = fit_linear(features, *problem.linear_targets(labels, head.units), example_weights)
+    targets = setup.problem.linear_targets(labels, head.units)
+    weights, metrics = fit_linear(features["train"].values, *targets, example_weights)
     # Rounding may differ between hosts.
-    *kernel, bias = group.from_chief(weights.tolist())
+    *kernel, bias = setup.group.from_chief(weights.tolist())
     head.kernel.assign(kernel)
     head.bias.assign(bias)
     seconds = time.perf_counter() - started
     _logger.info("Fitted the last layer in %.1f s: train loss %.3f", seconds, metrics["loss"])
     rate = round(len(labels) / seconds, 1)
-    return {**metrics, "train_seconds": round(seconds, 4), "examples_per_second": rate, "learning_rate": 0.0}
+    row = {**metrics, "train_seconds": round(seconds, 4), "examples_per_second": rate, "learning_rate": 0.0}
+    return row, features
+
+
+def head_model(model: keras.Model) -> keras.Model:
+    """The last layer of a compiled model, and what follows it, as a compiled model of features."""
+    head = keras.Model(last_layer(model).input, model.outputs[0])
+    head.compile(loss=model.loss, jit_compile=model.jit_compile)
+    return head
 
 
 def fit_linear(
@@ -80,16 +88,24 @@ def fit_linear(
     shape = features.shape[1] + 1, targets.shape[1]
     shares = np.broadcast_to(np.float32(example_weights) / len(targets), len(targets))
     loss_of, predicted = _LINKS[link]
+    # NumPy's products need ten times as long on a busy machine. Those of a GPU may round more.
+    with keras.device("cpu"):
+        examples = keras.ops.convert_to_tensor(features)
+
+    def product(left: Any, right: Any) -> np.ndarray:
+        with keras.device("cpu"):
+            return np.array(keras.ops.convert_to_numpy(keras.ops.matmul(left, right)))
 
     def outputs(parameters: np.ndarray) -> np.ndarray:
         weights = parameters.reshape(shape).astype(np.float32)
-        return features @ weights[:-1] + weights[-1]
+        return product(examples, weights[:-1]) + weights[-1]
 
     # These losses have the same gradient, which is the difference of predictions and targets.
     def loss_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         values, kernel = outputs(parameters), parameters.reshape(shape)[:-1]
         errors = (predicted(values) - targets) * shares[:, None]
-        gradient = np.vstack([features.T @ errors + _DECAY * kernel, errors.sum(axis=0)])
+        slopes = product(errors.T.astype(np.float32), examples).T
+        gradient = np.vstack([slopes + _DECAY * kernel, errors.sum(axis=0)])
         loss = _DECAY / 2 * (kernel**2).sum() + float(shares @ loss_of(values, targets).sum(axis=1, dtype=float))
         return loss, gradient.ravel().astype(float)
 
@@ -114,20 +130,3 @@ _LINKS = {
     "sigmoid": (lambda values, targets: np.logaddexp(0, values) - targets * values, scipy.special.expit),
     "identity": (lambda values, targets: (values - targets) ** 2 / 2, lambda values: values),
 }
-
-
-def _features(model: keras.Model, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs of the last layer, float32 (examples, features), and labels of the train split, in one pass."""
-    spec = stream.evaluation().element_spec[1]
-    labels = keras.Input(spec.shape[1:], dtype=spec.dtype.name)
-    backbone = keras.Model([*model.inputs, labels], [last_layer(model).input, labels])
-    backbone.compile(jit_compile=model.jit_compile)
-    total, size = stream.split.num_examples, stream.global_batch_size
-
-    def report(batch: int, logs: object) -> None:
-        progress.report("Computing features", (batch + 1) * size, total, unit="images")
-
-    batches = stream.evaluation().map(lambda images, labels: ((images, labels),))
-    callbacks = [keras.callbacks.LambdaCallback(on_predict_batch_end=report)]
-    features, labels = backbone.predict(batches, verbose=0, callbacks=callbacks)
-    return features.astype(np.float32), labels

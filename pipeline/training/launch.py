@@ -29,6 +29,15 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
+class FeaturesArtifact:
+    """Folder and identity of the artifact with the features of a frozen backbone (features.py)."""
+
+    folder: Path
+    identity: dict[str, Any]
+    experiment: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainRequest:
     """Arguments of one training.
 
@@ -37,6 +46,7 @@ class TrainRequest:
         requested_dataset: Dataset that the user requested. A placeholder may replace it.
         checkpoints: Folder of the run's checkpoints. The run resumes from the newest of them.
         started: Value of ``time.perf_counter`` at the start of the stage. All processes of a machine share this clock.
+        features: Artifact to read features from, or to write if there is none. None neither reads nor writes.
         chosen: Settings that were ``auto``, with the values that the examples got.
         experiment: Name of the experiment, by default that of the dataset.
         origin: Command and code of the run, for its record.
@@ -50,6 +60,7 @@ class TrainRequest:
     checkpoints: Path
     started: float | None = None
     initial: InitialWeights | None = None
+    features: FeaturesArtifact | None = None
     chosen: Mapping[str, str | int] = field(default_factory=dict)
     experiment: str = ""
     origin: Origin | None = None
@@ -95,8 +106,9 @@ def _moved(request: TrainRequest, root: Path, new_root: Path) -> TrainRequest:
         return new_root / path.relative_to(root) if path.is_relative_to(root) else path
 
     initial = request.initial and replace(request.initial, file=move(request.initial.file))
+    features = request.features and replace(request.features, folder=move(request.features.folder))
     paths = {name: move(getattr(request, name)) for name in ("records", "checkpoints", "seeded_weights")}
-    return replace(request, initial=initial, **paths)
+    return replace(request, initial=initial, features=features, **paths)
 
 
 def _train_together(job: dict, heartbeat: Heartbeat) -> RunRecord:

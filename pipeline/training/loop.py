@@ -28,7 +28,7 @@ from pipeline.training.checkpoint import (
     save_checkpoint,
     variables_of,
 )
-from pipeline.training.fine_tuning import fit_head
+from pipeline.training.fine_tuning import fit_head, head_model
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
 
@@ -159,13 +159,16 @@ def _is_over(rows: Rows, settings: TrainSettings, metric: str) -> bool:
 
 def _run_epoch(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> tuple[dict[str, float], dict[str, Any]]:
     """Train and evaluate an epoch, numbered from 1. Return predictions for the final epoch only."""
-    model, evaluation, clock = setup.model, setup.problem.evaluation, setup.clock
+    model, evaluation, clock, streams = setup.model, setup.problem.evaluation, setup.clock, setup.evaluated
     clock.enter("training")
-    row = {"epoch": epoch, **_train(setup, epoch, estimate)}
+    head, features = fit_head(setup) if epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL) else ({}, {})
+    row = {"epoch": epoch, **(head if setup.fine_tune == HEAD else _train(setup, epoch, estimate, head))}
     clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
-        for split, stream in setup.evaluated.items():
+        if setup.fine_tune == HEAD:
+            model, streams = head_model(model), {split: features[split] for split in streams}
+        for split, stream in streams.items():
             if epoch == setup.settings.epochs:
                 predictions[split] = evaluation.predict(model, stream)
                 metrics = evaluation.metrics(model, predictions[split])
@@ -176,12 +179,8 @@ def _run_epoch(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> tuple[d
     return row, predictions
 
 
-def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> dict[str, float]:
+def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate, head: Mapping[str, float]) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
-    fits_head = epoch == 1 and setup.fine_tune in (HEAD, HEAD_THEN_FULL)
-    head = fit_head(model, setup.problem, stream, setup.group, setup.label_weights) if fits_head else {}
-    if setup.fine_tune == HEAD:
-        return head
     per_epoch, unit = stream.predictions_per_epoch, setup.problem.units.plural
 
     def report_progress(batch: int, logs: object) -> None:

@@ -12,6 +12,7 @@ from pipeline.errors import RemoteError, SettingsError, plural
 from pipeline.optional_packages import install_command
 from tasks import remote_cache
 from tasks.commands.command import argument, command
+from tasks.features import Features, with_features
 from tasks.process import lock
 from tasks.report import history_folder
 from tasks.schedule.dated_reports import missing_between, read_dated_reports
@@ -26,7 +27,7 @@ _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
-    states = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
+    states = {name: stage.status() for name, stage in by_name(with_features(stages)).items()} | _of_dated_reports()
     if not states["Source"].is_available:
         Source().check_files()
     if arguments.json:
@@ -85,7 +86,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Upload the artifacts of the current settings to [Storage] remote."""
     cache = remote_cache.required()
-    for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
+    for name, stage in by_name([stage for stage in with_features(stages) if stage.is_shared]).items():
         state = stage.status()
         if state.is_fresh and stage.is_final():
             outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
@@ -100,7 +101,7 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Download the artifacts of the current settings from [Storage] remote."""
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
-    for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
+    for name, stage in by_name([stage for stage in with_features(stages) if stage.is_shared]).items():
         state = stage.status(cache)
         if state.remote:
             artifact = stage.output()
@@ -114,7 +115,7 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     return RemoteError.exit_code if is_missing else 0
 
 
-def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
+def by_name(stages: Sequence[Stage | Features]) -> dict[str, Stage | Features]:
     """Task name → stage. Stages of the same task get the settings that differ appended to the name."""
     named = {}
     for _, group in itertools.groupby(stages, key=lambda stage: stage.task_family):

@@ -26,7 +26,7 @@ from tasks.stage import Stage, stages_up_to
 from tasks.train import Train
 
 # Kinds whose folders are named by a fingerprint. A folder of such a name without a manifest is damaged.
-_KINDS = (layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS, *layout.PAST_KINDS)
+_KINDS = (*layout.KINDS, *layout.PAST_KINDS)
 _OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
 _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 

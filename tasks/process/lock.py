@@ -23,7 +23,7 @@ from pipeline.errors import BusyError, StorageError
 LOCK_NAME = ".lock"
 
 # Folders with unfinished work. The root contains that of the report.
-_KINDS = (layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, layout.EXPORTS, *layout.PAST_KINDS)
+_KINDS = (*layout.KINDS, layout.CHECKPOINTS, *layout.PAST_KINDS)
 _REPORTS = (layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*")
 _PLACES = (".", *_KINDS, f"{layout.CHECKPOINTS}/*", layout.DETERMINISM, *_REPORTS)
 # Folders of publish.publishing, of the Beam job, of the command doctor and of repeated training.

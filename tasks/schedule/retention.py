@@ -26,6 +26,7 @@ from pipeline.runs.record import FINISHED, RunRecord, is_placeholder, names, rea
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
 from tasks.export import Export
+from tasks.features import with_features
 from tasks.report import dated_reports_folder, history_folder
 from tasks.schedule.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
 from tasks.settings import Storage, root_folder
@@ -33,7 +34,7 @@ from tasks.stage import Stage
 from tasks.train import Train
 
 # Each kind comes before the kinds of its inputs.
-_KINDS = (layout.EXPORTS, layout.CHECKPOINTS, layout.RUNS, layout.RECORDS, layout.SOURCE, *layout.PAST_KINDS)
+_KINDS = (layout.CHECKPOINTS, *reversed(layout.KINDS), *layout.PAST_KINDS)
 # The next stage of another experiment may be about to use an artifact of this age.
 _IN_USE = timedelta(days=1)
 # A row has the runs of one model that agree in what a sweep varies, except the seed.
@@ -182,7 +183,7 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
 
 def _folders_of(stages: Sequence[Stage], artifacts: Sequence[Artifact]) -> Iterator[Path]:
     """The folders of the current settings."""
-    yield from (stage.output().folder for stage in stages)
+    yield from (stage.output().folder for stage in with_features(stages))
     for train in (stage for stage in stages if isinstance(stage, Train)):
         yield train.checkpoints()
         if train.initial and train.initial.run_folder:
@@ -224,6 +225,7 @@ def _read_artifact(folder: Path) -> Artifact | None:
     # The identity has the records of a run, even if its record is invalid.
     inputs, initial_run = _mapping(upstream), run_of_checkpoint.get("initial_run")
     needs = (_key(upstream), inputs.get("run"), inputs.get("records"), about.get("records_fingerprint"), initial_run)
+    needs += (manifest.get("features"),)
     here_since = datetime.fromisoformat(manifest["created_at"]) if manifest else datetime.now(UTC)
     if fetched := read_fetched(folder):
         # A damaged note names no date, or one that cannot be compared.
