@@ -63,7 +63,7 @@ class Features:
         return FeaturesArtifact(folder=artifact.folder, identity=artifact.identity, experiment=artifact.experiment)
 
     def push(self) -> None:
-        """Upload the artifact if the settings say so."""
+        """Upload the artifact, unless [Storage] push = never."""
         if (remote := remote_cache.shared()) and Storage().push == "always" and self.is_final():
             remote.put(self.kind, self.output().folder)
 
