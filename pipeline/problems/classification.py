@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from pipeline.models.model import PROBABILITIES, as_probabilities, kind_trained_on
+from pipeline.problems import curves
 from pipeline.problems.problem import PREDICTIONS_NAME, EvaluatedRun, Stream
 from pipeline.records.features import DUPLICATES_NAME, TEST_NAMES
 
@@ -101,6 +102,7 @@ def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLab
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
         "without_duplicates": _without(findings.get("test_in_train", ()), labels == predicted),
         "label_conflicts": read_conflicts(records, names) if findings.get("two_labels") else [],
+        **({"binary": _second_label(labels == 1, probabilities[:, 1], run)} if len(names) == 2 else {}),
     }
     shown = [
         entry(index) | {"confidence": round(float(confidence[index]), 6)}
@@ -108,6 +110,25 @@ def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLab
     ]
     random = [entry(index) | {"name": keys[index]} for index in np.concatenate(of_labels).tolist()]
     return EvaluatedLabels(facts, shown, random)
+
+
+def _second_label(labels: np.ndarray, probabilities: np.ndarray, run: EvaluatedRun) -> dict:
+    """Return curves of the second of two labels, and its scores with the best threshold of the validation split."""
+    threshold = curves.HALF
+    if run.validation:
+        known = predict(run.model, run.validation)
+        shares = np.nan_to_num(as_probabilities(known.outputs, known.kind)[:, 1], nan=0.0)
+        threshold = curves.best_threshold(known.labels == 1, shares)
+    decided = probabilities >= threshold
+    return {
+        "roc_auc": curves.roc_auc(labels, probabilities),
+        "average_precision": curves.average_precision(labels, probabilities),
+        "threshold": threshold,
+        "threshold_of": "validation" if run.validation else "",
+        "accuracy": float((decided == labels).mean()),
+        **curves.scores(labels, decided),
+        **curves.curves(labels, probabilities),
+    }
 
 
 def shown_examples(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> list[int]:

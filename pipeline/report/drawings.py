@@ -41,6 +41,8 @@ _PAGE_COLORS = {"#010203": "currentColor"} | {
     color: f"var(--run-{index})" for index, color in enumerate(COLORS, start=1)
 }
 
+_Point = tuple[float, float]
+
 _MAX_HEIGHT = 1e38
 _MAX_DATES = 200
 _MAX_CURVE_POINTS = 100
@@ -82,7 +84,18 @@ def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> N
     accuracy.yaxis.set_major_formatter(_PERCENT)
 
 
-def plot_values(points: Sequence[tuple[float, float]], name: str, axes: Axes) -> None:
+def plot_rates(roc: Sequence[_Point], precision_recall: Sequence[_Point], *panels: Axes) -> None:
+    """Plot recall by false positive rate (left) and precision by recall (right), from 0 to 1."""
+    names = (("false positive rate", "recall"), ("recall", "precision"))
+    for axes, points, (x_name, y_name) in zip(panels, (roc, precision_recall), names, strict=True):
+        axes.plot(*zip(*points, strict=True), color=COLORS[0], linewidth=2, drawstyle="steps-post")
+        axes.set(title=f"{y_name.capitalize()} by {x_name}", xlabel=x_name, xlim=(0, 1), ylim=(0, 1.02))
+        axes.xaxis.set_major_formatter(_PERCENT)
+        _tick_sparsely(axes)
+        axes.yaxis.set_major_formatter(_PERCENT)
+
+
+def plot_values(points: Sequence[_Point], name: str, axes: Axes) -> None:
     """Plot predicted by actual values of examples, beside the line of right predictions."""
     actual, predicted = zip(*points, strict=True) if points else ((), ())
     ends = [min((*actual, *predicted), default=0), max((*actual, *predicted), default=1)]

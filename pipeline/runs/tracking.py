@@ -80,6 +80,7 @@ def _metrics(folder: Path, record: RunRecord, moment: int) -> Iterator[Metric]:
     if (folder / EVALUATION_NAME).exists():
         facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
         values = {name: facts.get(name) for name in _EVALUATION_METRICS}
+        values |= {f"binary_{name}": facts.get("binary", {}).get(name) for name in ("roc_auc", "average_precision")}
         for number, measures in enumerate(facts.get("values", ()), start=1):
             values |= {f"{name}_{number}": measures[name][0] for name in ("mae", "rmse", "r2")}
         yield from (Metric(name, value, moment, step) for name, value in values.items() if value is not None)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from pipeline.problems.classification import Predictions
-from pipeline.problems.curves import HALF, average_precision, best_threshold
+from pipeline.problems.curves import HALF, average_precision, best_threshold, scores
 from pipeline.problems.image_values.worst import common_facts, mean_loss, predict, quick_metrics
 from pipeline.problems.problem import EvaluatedRun, EvaluationSummary
 
@@ -30,27 +30,21 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     shares = np.where(labels, probabilities, 1 - probabilities).clip(1e-7)
     facts = common_facts(predictions, probabilities, -np.log(shares).sum(axis=1), run)
     averages = [average_precision(*pair) for pair in zip(labels.T, probabilities.T, strict=True)]
-    each = [_scores(actual, chosen) for actual, chosen in zip(labels.T, decided.T, strict=True)]
+    each = [scores(actual, chosen) for actual, chosen in zip(labels.T, decided.T, strict=True)]
     facts |= {
         "thresholds_of": "validation" if run.validation else "",
         "accuracy": float((decided == labels).mean()),
         "exact_matches": float((decided == labels).all(axis=1).mean()),
         "mean_average_precision": _mean(averages),
-        "micro_f1": _scores(labels, decided)["f1"],
-        "macro_f1": _mean([scores["f1"] for scores in each]),
+        "micro_f1": scores(labels, decided)["f1"],
+        "macro_f1": _mean([one["f1"] for one in each]),
         "labels": [
-            {"examples": int(actual.sum()), "threshold": float(threshold), "average_precision": average, **scores}
-            for actual, threshold, average, scores in zip(labels.T, thresholds, averages, each, strict=True)
+            {"examples": int(actual.sum()), "threshold": float(threshold), "average_precision": average, **one}
+            for actual, threshold, average, one in zip(labels.T, thresholds, averages, each, strict=True)
         ],
     }
     run.write(facts)
     return EvaluationSummary(facts, {}, {})
-
-
-def _scores(actual: np.ndarray, decided: np.ndarray) -> dict[str, float | None]:
-    hits, chosen, positive = int((actual & decided).sum()), int(decided.sum()), int(actual.sum())
-    pairs = {"precision": (hits, chosen), "recall": (hits, positive), "f1": (2 * hits, chosen + positive)}
-    return {name: count / total if total else None for name, (count, total) in pairs.items()}
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import PREDICTIONS_NAME
 from pipeline.report import drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Links, Table, Text, numbers, words
+from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Links, Table, Text, numbers, titled, words
 from pipeline.report.data.label_errors import suspected_label_errors
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import MISSING, left_out, number, percent, plain, run_name
@@ -82,6 +82,21 @@ class WithoutDuplicates(Untrusted):
     accuracy: Number
 
 
+class SecondLabel(Untrusted):
+    """Metrics and curves of the second of two labels, whose threshold is that of the validation split, or 0.5."""
+
+    roc_auc: Number
+    average_precision: Number
+    threshold: Number
+    threshold_of: Literal["", "validation"]
+    accuracy: Number
+    precision: Number
+    recall: Number
+    f1: Number
+    roc: list[tuple[float, float]]
+    precision_recall: list[tuple[float, float]]
+
+
 class LabelEvaluation(Untrusted):
     """Evaluation of a classifier. Subclasses add the fields with the examples to show."""
 
@@ -99,6 +114,7 @@ class LabelEvaluation(Untrusted):
     expected_calibration_error: Number
     data_warnings: list[tuple[str, str]] = []
     without_duplicates: WithoutDuplicates | None = None
+    binary: SecondLabel | None = None
     # Test examples with identical content and another label.
     label_conflicts: list[Example] = []
 
@@ -195,6 +211,8 @@ def label_blocks(report: Report, run: Run, name: str) -> Iterator[Block]:
     columns = [*words("label"), *numbers(f"test {facts.noun}s", "precision", "recall", "F1")]
     classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
     yield Box("fold", [classes, Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))], "By label")
+    if binary := facts.binary:
+        yield from _second_label(binary, label_names(facts)[1], name, is_drawn=run in report.requested())
     calibration = f"Calibration: expected error {percent(facts.expected_calibration_error)}"
     chart = Chart(
         f"Calibration of {run_name(run)} over {number(facts.num_examples)} {facts.noun}s",
@@ -208,6 +226,22 @@ def label_blocks(report: Report, run: Run, name: str) -> Iterator[Block]:
     # Drawings of many runs would dominate the page.
     is_drawn = run in report.requested()[:_MAX_CALIBRATIONS]
     yield Box("fold", [chart], calibration) if is_drawn else Text(calibration)
+
+
+def _second_label(facts: SecondLabel, label: str, name: str, *, is_drawn: bool) -> Iterator[Block]:
+    """Yield the curves of the second of two labels, and its scores with the threshold."""
+    origin = "the greatest F1 on the validation split" if facts.threshold_of else "no validation split to choose it"
+    rows = [
+        ("ROC AUC", number(facts.roc_auc, 4)),
+        ("Average precision", percent(facts.average_precision)),
+        (f"Threshold, by {origin}", number(facts.threshold, 3)),
+        ("Precision, recall, F1", ", ".join(map(percent, (facts.precision, facts.recall, facts.f1)))),
+        ("Accuracy", percent(facts.accuracy, 2)),
+    ]
+    yield from titled(f"{label} against the other label", Facts(rows))
+    if is_drawn and facts.roc and facts.precision_recall:
+        plot = partial(drawings.plot_rates, facts.roc, facts.precision_recall)
+        yield Chart(f"ROC and precision-recall curve of {label}: {name}", plot, has_table=True, is_small=True)
 
 
 def described(facts: LabelEvaluation, item: Shown, predictions: Predictions | None) -> tuple[str, str, tuple[str, str]]:
