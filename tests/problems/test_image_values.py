@@ -77,7 +77,7 @@ def test_a_linear_layer_is_at_the_minimum_of_its_loss(seed, link):
     features, targets = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 2, (60, 3)).astype(np.float32)
     if link == "softmax":
         targets = np.eye(3, dtype=np.float32)[rng.integers(0, 3, 60)]
-    weights, metrics = fit_linear(features, targets, link)
+    weights, metrics = fit_linear(features, targets, link, decay=0.01)
     values = features @ weights[:-1] + weights[-1]
     predicted = {
         "softmax": np.exp(values) / np.exp(values).sum(axis=1, keepdims=True),
@@ -89,6 +89,18 @@ def test_a_linear_layer_is_at_the_minimum_of_its_loss(seed, link):
     assert np.abs(errors.sum(axis=0)).max() < 0.01
     if link == "identity":
         assert metrics == {"loss": pytest.approx(((values - targets) ** 2).mean(), rel=1e-3), "accuracy": None}
+
+
+def test_values_that_the_features_do_not_explain_get_a_large_decay():
+    """With as many features as examples, a small decay would fit noise. The best prediction is then the mean."""
+    rng = np.random.default_rng(0)
+    features, targets = rng.normal(size=(100, 100)).astype(np.float32), rng.normal(size=(100, 1)).astype(np.float32)
+    weights, metrics = fit_linear(features, targets, "identity")
+    assert np.abs(weights[:-1]).max() < 0.01
+    assert metrics["loss"] == pytest.approx(1, abs=0.3)
+    features, kernel = rng.normal(size=(400, 20)).astype(np.float32), np.linspace(-1, 1, 20, dtype=np.float32)[:, None]
+    weights, metrics = fit_linear(features, features @ kernel, "identity")
+    np.testing.assert_allclose(weights[:-1], kernel, atol=0.05)
 
 
 def draw(index):
