@@ -145,12 +145,13 @@ class TrainingSetup:
             group.check_equal("devices", devices)
         if receipt["mismatch"]:
             _logger.warning("Falling back to %s. %s", receipt["effective_device"], receipt["mismatch"]["cause"])
+        requested = f", requested {settings.device}" if settings.device != "auto" else ""
         _logger.info(
-            "Training %s on %s (%s), device %s, requested %s, %s, %s, XLA %s",
-            *(settings.model, receipt["effective_device"], receipt["device_name"]),
-            verdict(receipt),
-            *(settings.device, self.precision, plural(receipt["num_replicas"], "replica")),
-            "on" if self.jit_compile else "off",
+            "Training %s on %s (%s, %s%s), %s%s%s",
+            *(settings.model, receipt["effective_device"], receipt["device_name"], verdict(receipt), requested),
+            self.precision,
+            f", {receipt['num_replicas']} replicas" if receipt["num_replicas"] > 1 else "",
+            " with XLA" if self.jit_compile else "",
         )
         return receipt
 

@@ -84,15 +84,15 @@ def _checked(request: TrainRequest, manifest: Mapping) -> TrainRequest:
 def _described(request: TrainRequest, manifest: Mapping, problem: Problem) -> str:
     """Number and shape of the examples, their labels, and the settings that were chosen for them."""
     splits = ", ".join(f"{split['num_examples']:,} {name}" for name, split in manifest["splits"].items())
-    shape = "×".join(map(str, problem.task(manifest).input_shape))
-    labels, names = "", manifest["label_names"]
-    if counts := manifest["splits"]["train"].get("label_counts"):
+    task, units, names = problem.task(manifest), problem.units, manifest["label_names"]
+    shape, labels = "×".join(map(str, task.input_shape)), ""
+    if task.label_shape:
+        shape, labels = f"{shape} {units.plural}", f", {len(names)} different {units.plural}"
+    elif counts := manifest["splits"]["train"].get("label_counts"):
         named = [f"{name} {count:,}" for name, count in counts.items()][:_MAX_LABELS]
         labels = f", {len(names)} labels: {', '.join(named)}{', …' if len(names) > _MAX_LABELS else ''}"
     chosen = ", ".join(f"{name} = {value}" for name, value in request.chosen.items() if value)
-    return f"Data: {splits} {problem.units.files} of {shape}{labels}" + (
-        f". Chose {chosen} for them." if chosen else "."
-    )
+    return f"Data: {splits} {units.examples} of {shape}{labels}" + (f". Chose {chosen} for them." if chosen else ".")
 
 
 def _train(setup: TrainingSetup) -> dict:
