@@ -4,10 +4,11 @@ Subfolders of a label's folder have the same label. Files next to the labels' fo
 ``label_pattern``, the labels are in the names of the files.
 """
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path, PurePosixPath
 
 from pipeline.errors import message, plural
 from pipeline.sources.file_index import Example
@@ -25,6 +26,8 @@ _NEVER_ENDINGS |= {".csv", ".tsv", ".xls", ".xlsx", ".parquet", ".db", ".log", "
 _NEVER_ENDINGS |= {".tar", ".gz"}
 # First bytes of JPEG, PNG, GIF, WebP and TIFF files.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
+
+_logger = logging.getLogger(__name__)
 
 
 class LabelFolders(LabeledSource):
@@ -46,8 +49,22 @@ class LabelFolders(LabeledSource):
         """The examples below folders of labels."""
         stamps = self.all_stamps()
         rows = self._rows({path: stamp for path, stamp in stamps.items() if self.may_be_example(path)})
+        # Files beside the folders of the labels are expected.
+        if ignored := sorted(path for path in stamps if "/" in path and not self.may_be_example(path)):
+            count = plural(len(ignored), "file")
+            _logger.info("Ignoring %s whose names are not those of %ss, such as %s.", count, self.noun, ignored[0])
+        if not self.settings.label_pattern:
+            self._warn_of_empty({example.path for _, example in rows})
         labels = self.ordered_labels(example.label for _, example in rows)
         return SourceFiles(rows, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
+
+    def _warn_of_empty(self, paths: Set[str]) -> None:
+        used = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+        level = "*/*" if all(split_called(path.partition("/")[0]) for path in paths) else "*"
+        folders = sorted(path for path in self.folder().glob(level) if path.is_dir() and not path.name.startswith("."))
+        for folder in folders:
+            if (name := folder.relative_to(self.folder()).as_posix()) not in used:
+                _logger.warning("Folder %s contains no %s, so it is not a label.", quoted(name), self.noun)
 
     def _rows(self, files: Mapping[str, Stamp]) -> list[tuple[str, Example]]:
         parts, pattern = {file: file.split("/") for file in files}, self.settings.label_pattern
@@ -94,7 +111,7 @@ class LabelFolders(LabeledSource):
 class ImageFolder(LabelFolders, ImageSource):
     """A folder of images. Files whose extension is never that of an image are no examples."""
 
-    file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)"
+    file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif|hei[cf])"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:

@@ -1,6 +1,7 @@
 """A table of images in CSV, TSV or Parquet, with a row per image. Paths are relative to the table."""
 
 import csv
+import itertools
 import logging
 import os
 import re
@@ -21,13 +22,15 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 # Matches numbers and names of images, which are no names of columns.
-_VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)", re.IGNORECASE)
+_VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif|hei[cf])", re.IGNORECASE)
 # Names of columns that other programs write, in place of our defaults.
 _KNOWN_COLUMNS = {
     "path": ("file", "filename", "file_name", "filepath", "image", "image_path", "img"),
     "label": ("labels", "class", "category", "target"),
 }
 _MAX_ROWS = 5
+# Enough files to find a similar name.
+_MAX_FILES = 10_000
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +68,8 @@ class Table(ImageSource):
         stamps = stamps_of(folder, paths)
         if not stamps:
             self.refuse(
-                f" None of the {len(paths):,} images exists, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}. "
+                f" None of the {len(paths):,} images exists, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}."
+                f"{_similar(paths[0], folder)} "
                 "Paths are relative to the table. Complete them with [Source] path_prefix and path_suffix. Download "
                 "images that have an address.",
                 "paths of existing images",
@@ -212,3 +216,13 @@ def _rows(rows: Sequence[tuple[int, Sequence[str]]]) -> str:
     listed = ", ".join(f"row {number} ({', '.join(map(repr, cells))})" for number, cells in rows[:_MAX_ROWS])
     more = len(rows[_MAX_ROWS:])
     return f" Found {listed}{f', and {more:,} more' if more else ''}."
+
+
+@message
+def _similar(path: str, folder: Path) -> str:
+    """State the file below the folder that a missing path may mean. "" if there is none."""
+    name = PurePosixPath(path).name
+    files = itertools.islice(folder.rglob("*"), _MAX_FILES)
+    similar = (file for file in files if name.lower() == file.name.lower() or name == file.stem)
+    file = next(similar, None)
+    return f" The first may mean {file.relative_to(folder).as_posix()!r}." if file else ""

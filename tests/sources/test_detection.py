@@ -15,6 +15,11 @@ def images_without_endings(top):
     return write_folder(top / "photos", cats={"1": plain_file("c", 1)}, dogs={"1": plain_file("d", 1)})
 
 
+def photographs_of_a_phone(top):
+    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+    return write_folder(top / "photos", cats={"1.HEIC": heic}, dogs={"1.heif": heic})
+
+
 def images_with_notes(top):
     folder = folder_of_images(top)
     for image in [*folder.rglob("*.png")]:
@@ -51,6 +56,7 @@ def folder_of_texts(top):
     [
         (folder_of_images, "folder"),
         (images_without_endings, "folder"),
+        (photographs_of_a_phone, "folder"),
         (images_with_notes, "folder"),
         (table, "table"),
         (text, "text"),

@@ -254,7 +254,8 @@ def test_labels_are_in_their_natural_order(tmp_path):
     assert sorted(["10", "-2", "b", "2", "a10", "a9", "007"], key=natural) == ["-2", "2", "007", "10", "a9", "a10", "b"]
 
 
-def test_files_with_other_suffixes_are_ignored(tmp_path):
+def test_files_with_other_suffixes_are_ignored(tmp_path, caplog):
+    caplog.set_level("INFO")
     others = {
         "Thumbs.db": b"x",
         "desktop.ini": b"x",
@@ -266,11 +267,16 @@ def test_files_with_other_suffixes_are_ignored(tmp_path):
     folder = write_folder(tmp_path / "images", cats={**others, "1.png": plain_file("a", 1)}, dogs=2)
     info = sources.resolve(SourceSettings(dataset="folder", path=str(folder)))
     assert (info.num_examples, info.skipped) == ({"train": 3}, {})
+    assert "Ignoring 5 files whose names are not those of images, such as cats/Thumbs.db." in caplog.text
 
 
-def test_an_empty_folder_is_no_label(tmp_path):
-    folder = write_folder(tmp_path / "images", cats=1, dogs=1, birds={})
-    assert sources.resolve(SourceSettings(dataset="folder", path=str(folder))).label_names == ("cats", "dogs")
+@pytest.mark.parametrize("split", ["", "train"])
+def test_an_empty_folder_is_no_label(tmp_path, caplog, split):
+    folder = write_folder(tmp_path / "images" / split, cats=1, dogs=1, birds={})
+    settings = SourceSettings(dataset="folder", path=str(tmp_path / "images"))
+    assert sources.resolve(settings).label_names == ("cats", "dogs")
+    name = folder.relative_to(tmp_path / "images") / "birds"
+    assert f"Folder {name} contains no image, so it is not a label." in caplog.text
 
 
 def test_a_folder_as_the_dataset_is_refused_with_the_right_setting(tmp_path, monkeypatch):

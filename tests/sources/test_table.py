@@ -1,5 +1,7 @@
 """A table of images as a source: CSV, TSV or Parquet."""
 
+import re
+
 import pytest
 from image_files import write_folder
 
@@ -262,6 +264,12 @@ def test_missing_images_are_reported_with_their_resolved_paths(images, paths, sa
     assert said in message
     assert "Complete them with [Source] path_prefix and path_suffix" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("path", ["000", "cats/000.PNG", "elsewhere/000.png"])
+def test_a_missing_image_is_compared_with_the_files_that_are_there(images, path):
+    message = refused(write(images, rows={"path": [path, "x.png"], "label": ["a", "b"]}))
+    assert re.search(r"The first may mean '(cats|dogs)/000.png'\.", message)
 
 
 @pytest.mark.parametrize(
