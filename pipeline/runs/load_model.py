@@ -15,10 +15,15 @@ from pipeline.models.build import build_for_task, load_builder
 from pipeline.models.model import as_probabilities, assign, configure_keras, named_variables
 from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
 from pipeline.records.features import Task
-from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
+from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME
 from pipeline.runs.record import RunRecord, read_record
+from pipeline.runs.validation import Untrusted, checked, read_text
 from pipeline.settings.schema import is_own
 from pipeline.settings.training import MODELS
+
+
+class _TaskFile(Untrusted):
+    task: Task
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def load_trained(run: Path, *, model: str = "") -> LoadedModel:
     is_named = is_own(record.model) and not MODELS.is_ours(record.model)
     is_user_code = is_named or MODELS.is_outside(record.model)
     has_file = (run / MODEL_NAME).exists()
-    if not has_file and not (is_user_code and record.num_outputs and (run / WEIGHTS_NAME).exists()):
+    if not has_file and not (is_user_code and (run / TASK_NAME).exists()):
         raise DamagedArtifactError(
             f"{run / MODEL_NAME}: expected a model, but the run was {record.status}. Train it on an available device."
         )
@@ -88,6 +93,7 @@ def _built(run: Path, record: RunRecord) -> keras.Model:
         )
     # Names of layers start again in a new session, as in the training.
     keras.utils.clear_session()
-    model = build_for_task(Task(record.input_shape, 256, (), record.num_outputs), record.model, record.precision)
+    file = run / TASK_NAME
+    model = build_for_task(checked(_TaskFile, read_text(file), file).task, record.model, record.precision)
     assign(named_variables(model), load_file(run / WEIGHTS_NAME))
     return model

@@ -13,6 +13,8 @@ from pipeline.runs.validation import Count, Number, Untrusted, checked, message,
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
+# In runs without a model.
+TASK_NAME = "task.json"
 METRICS_NAME = "metrics.jsonl"
 EXPORT_NAME = "export.json"
 # A folder of event files.

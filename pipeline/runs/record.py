@@ -205,8 +205,6 @@ class RunRecord(Untrusted):
     division: Annotated[Division | None, About("data")] = None
     # Height, width and channels of an image, or the characters of a sequence.
     input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About("data")] = None
-    # Labels, or different tokens of a text.
-    num_outputs: Annotated[Count | None, About("data", repeated=True)] = None
     initial_weights_digest: Annotated[str, About("data", compared=True)] = ""
     initial_run: Annotated[str | None, About("data")] = None
     test_examples: Annotated[Count | None, About("data")] = None

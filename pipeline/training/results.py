@@ -1,10 +1,12 @@
 """Results of a training: fields of the record, files of the model, and test-time augmentation."""
 
+import json
 import logging
 import math
 import shutil
 import socket
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import keras
@@ -17,7 +19,7 @@ from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.records.features import content_name, spec_from_json
 from pipeline.runs.load_model import load_trained
-from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
+from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
 from pipeline.settings.training import MODELS, TrainSettings
 from pipeline.streams.tf_data import InputStream
@@ -68,7 +70,6 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
             "validation_share": manifest["identity"].get("settings", {}).get("validation_share"),
         },
         "input_shape": task.input_shape,
-        "num_outputs": task.num_labels,
         "test_examples": splits["test"]["num_examples"] * task.predictions_per_example,
         **recorded_settings(request.settings),
         "experiment": request.experiment or request.requested_dataset,
@@ -131,7 +132,7 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
 
 
 def save_model(setup: TrainingSetup) -> None:
-    """Write the weights and, unless only its code can build it, the model into the run's folder."""
+    """Write the weights and the model into the run's folder, or the task if only user code can build the model."""
     model, name, path = setup.model, setup.settings.model, setup.folder / MODEL_NAME
     # save_file restricts the file to its owner.
     (setup.folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
@@ -146,6 +147,8 @@ def save_model(setup: TrainingSetup) -> None:
     except Exception:
         if not is_subclassed(model):
             raise
+        task = json.dumps({"task": asdict(setup.task)}, indent=1)
+        (setup.folder / TASK_NAME).write_text(f"{task}\n", encoding="utf-8")
 
 
 def augmented_accuracies(

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.manifest import check_contents, read_manifest
-from pipeline.errors import HardwareMismatchError, message
+from pipeline.errors import HardwareMismatchError, message, plural
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import EvaluatedRun, EvaluationSummary, Problem
+from pipeline.records.features import VALUES
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
@@ -88,6 +89,8 @@ def _described(request: TrainRequest, manifest: Mapping, problem: Problem) -> st
     shape, labels = "×".join(map(str, task.input_shape)), ""
     if task.label_shape:
         shape, labels = f"{shape} {units.plural}", f", {len(names)} different {units.plural}"
+    elif task.meaning == VALUES:
+        labels = f", {plural(len(names), 'value')}: {', '.join(names[:_MAX_LABELS])}"
     elif counts := manifest["splits"]["train"].get("label_counts"):
         named = [f"{name} {count:,}" for name, count in counts.items()][:_MAX_LABELS]
         labels = f", {len(names)} labels: {', '.join(named)}{', …' if len(names) > _MAX_LABELS else ''}"

@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from luigi_process import TINY, Luigi
+from luigi_process import Luigi
 from PIL import Image
 
 pytestmark = pytest.mark.slow
-FLAGS = [*TINY, "--Train-epochs", "2", "--Train-precision", "float32", "--Records-train-shards", "2"]
+FLAGS = ["--Train-epochs", "2", "--Train-precision", "float32", "--Records-train-shards", "2"]
 NUM_IMAGES = 60
 # JPEGs above 64 pixels stay encoded, so the records differ in length.
 SIDE = 80
@@ -30,25 +30,28 @@ def table(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("flags", "problem", "shown", "columns"),
+    ("flags", "model", "problem", "shown", "columns"),
     [
         (
             ["--Source-label-column", "tags", "--Source-label-separator", "|", "--Records-validation-share", "0.2"],
+            "build",
             "multi_label",
             ["Mean average precision", "greatest F1 on the validation split", "&lt;b&gt;light&lt;/b&gt;"],
             ["path", "labels", "error", "probability of <b>light</b>", "probability of red"],
         ),
         (
             ["--Source-label-column", "level,red"],
+            # Only its code can build it.
+            "build_subclassed",
             "regression",
             ["R² of level", "Mean absolute error of red", "Loss by epoch", "Intervals of 95%"],
             ["path", "level", "red", "error"],
         ),
     ],
 )
-def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, flags, problem, shown, columns):
-    luigi = Luigi(tmp_path, tmp_path)
-    done = luigi.command("run", str(table), *flags, *FLAGS)
+def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, flags, model, problem, shown, columns):
+    luigi, flags = Luigi(tmp_path, tmp_path), [*flags, *FLAGS, "--Train-model", f"tests.tiny_model:{model}"]
+    done = luigi.command("run", str(table), *flags)
     assert done.returncode == 0, done.stderr
     assert f"for the problem {problem}." in done.stderr
     (run,) = luigi.report()["runs"]
@@ -58,7 +61,7 @@ def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, fla
     assert "<b>light</b>" not in page
     assert (luigi.root / "report" / "report.md").exists()
     assert luigi.command("verify").returncode == 0
-    settings = ["--Source-dataset", "table", "--Source-path", str(table), *flags, *FLAGS]
+    settings = ["--Source-dataset", "table", "--Source-path", str(table), *flags]
     done = luigi.command("predict", str(table.parent), *settings, "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     rows = [*csv.DictReader((tmp_path / "out" / "predictions.csv").open())]

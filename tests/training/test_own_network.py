@@ -91,6 +91,7 @@ def test_a_subclassed_network_is_built_by_its_code_with_the_weights_of_the_run(
     monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=":")
     record = run(small_records, tmp_path / "a", model="my_package.subclassed:build", backend=backend)
     assert not (tmp_path / "a" / MODEL_NAME).exists()
+    assert json.loads((tmp_path / "a" / "task.json").read_text())["task"]["num_labels"] == 10
     assert record["model_bytes"] == (tmp_path / "a" / WEIGHTS_NAME).stat().st_size
     trained = load_trained(tmp_path / "a")
     probabilities = trained.probabilities(IMAGES)
