@@ -100,7 +100,10 @@ def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLab
         "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
         **judge(labels, predicted, confidence, num_labels=len(names)),
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
-        "without_duplicates": _without(findings.get("test_in_train", ()), labels == predicted),
+        "without_duplicates": _without(exact := findings.get("test_in_train", ()), labels == predicted),
+        "without_near_duplicates": _without(
+            [*exact, *near] if (near := findings.get("near_test_in_train", ())) else (), labels == predicted
+        ),
         "label_conflicts": read_conflicts(records, names) if findings.get("two_labels") else [],
         **({"binary": _second_label(labels == 1, probabilities[:, 1], run)} if len(names) == 2 else {}),
     }

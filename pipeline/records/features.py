@@ -16,7 +16,7 @@ IMAGE, LABEL, KEY = "image", "label", "key"
 #: File beside the shards with a name per test example in stored order, the path of its file or else its key.
 TEST_NAMES = "test_names.csv"
 #: File beside the shards with a row per example that has an identical copy, if there are any.
-DUPLICATES_NAME = "duplicates.csv"
+DUPLICATES_NAME, NEAR_DUPLICATES_NAME = "duplicates.csv", "near_duplicates.csv"
 
 # Bytes of a value of a raw feature.
 _VALUE_BYTES = {"uint8": 1, "int64": 8, "float32": 4}

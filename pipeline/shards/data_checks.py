@@ -5,14 +5,15 @@ is one in thirty million.
 """
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.errors import message
-from pipeline.records.features import DUPLICATES_NAME
+from pipeline.records.features import DUPLICATES_NAME, NEAR_DUPLICATES_NAME
+from pipeline.shards.near_duplicates import near_duplicates
 
 # With fewer examples, a model learns little about a label, and the test split shows little.
 FEW_EXAMPLES = 10
@@ -28,7 +29,7 @@ def check_data(
     label_counts: Mapping[str, Mapping[str, int]],
     folder: Path,
 ) -> dict:
-    """Check the examples, and write duplicates.csv into ``folder`` if there are duplicates.
+    """Check the examples, and write duplicates.csv and near_duplicates.csv into ``folder`` if they have rows.
 
     Args:
         examples: ``summary.KEPT_FIELDS`` (examples,) of each split, in the order of the records.
@@ -40,7 +41,8 @@ def check_data(
     Returns:
         ``never_trained_on`` and ``few_examples`` map a label or token to a number. ``imbalance`` is the name and number
         of the largest and smallest label in train, or null. ``two_labels`` is the number of images with several labels.
-        ``duplicates`` is the number of copies. ``test_in_train`` lists positions in test of images that are in train.
+        ``duplicates`` is the number of copies. ``test_in_train`` lists positions in test of images that are in train,
+        and ``near_test_in_train`` those of other images that differ little from one in train.
     """
     train, test = label_counts["train"], label_counts.get("test", {})
     # Several labels, and values, have no name.
@@ -54,6 +56,16 @@ def check_data(
     ]
     if rows:
         write_rows(folder / DUPLICATES_NAME, ("image", "split", "place", "label", "name"), rows)
+    test_in_train = sorted(
+        position
+        for group in groups
+        if any(split == "train" for split, _ in group)
+        for split, position in group
+        if split == "test"
+    )
+    near_rows = _near(examples, names, {*test_in_train}) if "test" in examples else []
+    if near_rows:
+        write_rows(folder / NEAR_DUPLICATES_NAME, ("test_place", "test_name", "train_name", "bits"), near_rows)
     total = {name: sum(counts[name] for counts in label_counts.values()) for name in label_names}
     return {
         "few_examples": {name: count for name, count in total.items() if count < FEW_EXAMPLES},
@@ -62,13 +74,8 @@ def check_data(
             len({examples[split][position]["label"] for split, position in group}) > 1 for group in groups
         ),
         "duplicates": sum(len(group) - 1 for group in groups),
-        "test_in_train": sorted(
-            position
-            for group in groups
-            if any(split == "train" for split, _ in group)
-            for split, position in group
-            if split == "test"
-        ),
+        "test_in_train": test_in_train,
+        "near_test_in_train": [position for position, *_ in near_rows],
         "never_trained_on": {name: count for name, count in test.items() if count and not train.get(name)},
     }
 
@@ -83,6 +90,18 @@ def _equal(examples: Mapping[str, np.ndarray]) -> list[list[tuple[str, int]]]:
         number = np.searchsorted(starts, index, side="right") - 1
         groups.setdefault(group[index], []).append((splits[number], int(index - starts[number])))
     return [*groups.values()]
+
+
+def _near(
+    examples: Mapping[str, np.ndarray], names: Mapping[str, Sequence[str]], equal: Set[int]
+) -> list[tuple[int, str, str, int]]:
+    """Position and name of each test image near a train image, and the name and distance of that, without ``equal``."""
+    train, test = examples["train"], examples["test"]
+    return [
+        (position, names["test"][test[position]["index"]], names["train"][train[other]["index"]], bits)
+        for position, (other, bits) in near_duplicates(train["image_hash"], test["image_hash"]).items()
+        if position not in equal
+    ]
 
 
 def _imbalance(train: Mapping[str, int]) -> dict | None:
@@ -100,7 +119,7 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> N
 
 def warnings(results: Mapping, num_test: int, *, has_labels: bool = True) -> list[list[str]]:
     """[headline, explanation] of each warning. Examples without labels are sequences of a text."""
-    kinds = ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train")
+    kinds = ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train", "near_test_in_train")
     return [_warning(kind, results[kind], num_test, has_labels).split("\n") for kind in kinds if results[kind]]
 
 
@@ -126,6 +145,13 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool) -> str:
     if not has_labels:
         share = f"{share} sequences are also in the train split"
         return f"Test sequences in the train split\n{share}. {files}"
+    if kind == "near_test_in_train":
+        share = f"{share} images differ from a train image in little more than size, quality, brightness or color"
+        files = files.replace(DUPLICATES_NAME, NEAR_DUPLICATES_NAME)
+        return (
+            f"Test images that resemble train images\n{share}. {files} The evaluation also states the accuracy "
+            "without them."
+        )
     share = f"{share} images are also in the train split, with the same bytes"
     return f"Test images in the train split\n{share}. The evaluation also states the accuracy without them. {files}"
 

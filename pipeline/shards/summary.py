@@ -13,6 +13,7 @@ from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, content_name, sp
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.data_checks import check_data, warnings, write_rows
+from pipeline.shards.near_duplicates import HASH_WORDS, image_hashes
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.shards.splits import division
@@ -29,11 +30,12 @@ EXAMPLE = np.dtype(
         ("index", "<i8"),
         ("label", "<i4"),
         ("fingerprint", "<u8"),
+        ("image_hash", "<u2", (HASH_WORDS,)),
         ("digest", "S32"),
     ]
 )
 # The fields of EXAMPLE that stay in memory.
-KEPT_FIELDS = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint")])
+KEPT_FIELDS = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint", "image_hash")])
 Columns = Mapping[str, np.ndarray | Sequence[bytes]]
 
 
@@ -56,6 +58,7 @@ class BlockStats:
         # Equal vectors of labels have equal digests.
         examples["label"] = fingerprints(labels).astype(np.int32) if np.ndim(labels) > 1 else labels
         examples["fingerprint"] = fingerprints(columns[content_name(columns)])
+        examples["image_hash"] = image_hashes(columns[IMAGE]) if IMAGE in columns else 0
         examples["digest"] = [*content_digests(columns, self._counts.shape[1])]
         add_labels(self._counts, self._split_of_shard[positions[:, 0]], columns)
 
@@ -83,7 +86,7 @@ def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
 
 
 def summarize(job: Job, source: SourceInfo) -> dict:
-    """The details of the records' manifest. Writes test_names.csv, duplicates.csv and skipped.csv if they have rows.
+    """The details of the records' manifest. Writes test_names.csv and the CSV files of problems that have rows.
 
     All blocks of the job were written. ``source`` is that before a text is cut into examples.
     """
@@ -140,7 +143,7 @@ def _read_block_stats(
     job: Job,
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]], dict[str, str], dict[str, str]]:
     """Examples, label counts and digest of each split of the records, and the digest of each split of the source."""
-    # All splits in the order of the records. A billion examples take 53 GB.
+    # All splits in the order of the records. A billion examples take 85 GB.
     stops = np.cumsum([*job.num_examples.values()])
     examples, digests, is_written = (np.zeros(stops[-1], dtype) for dtype in (KEPT_FIELDS, EXAMPLE["digest"], bool))
     shards = job.shards()

@@ -206,6 +206,13 @@ def _is_whole_png(content: bytes) -> bool:
     return True
 
 
+def gray_pixels(content: bytes, side: int) -> np.ndarray:
+    """Decode an image of the records to uint8 (height, width). A JPEG is reduced to no less than ``side`` pixels."""
+    image = _opened(content)
+    image.draft("L", (side, side))
+    return np.asarray(image.convert("L"))
+
+
 def as_png(pixels: np.ndarray) -> bytes:
     """Encode uint8 (height, width[, 1 or 3]) as a PNG without compression."""
     content = io.BytesIO()

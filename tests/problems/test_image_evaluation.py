@@ -305,7 +305,12 @@ def test_the_accuracy_without_the_test_images_that_train_holds(small_records, tm
     doubtful = {**manifest, "findings": {"test_in_train": [3, 4, 5]}, "warnings": [["Odd", "It is."]]}
     facts, _ = evaluated_of(guesses, test, doubtful, tmp_path)
     assert facts["without_duplicates"] == {"num_examples": len(labels) - 3, "accuracy": pytest.approx(97 / 98)}
+    assert facts["without_near_duplicates"] is None
     assert facts["data_warnings"] == [["Odd", "It is."]]
+    similar = {**manifest, "findings": {"test_in_train": [3, 4, 5], "near_test_in_train": [50, 51]}}
+    facts, _ = evaluated_of(guesses, test, similar, tmp_path)
+    assert facts["without_duplicates"] == {"num_examples": len(labels) - 3, "accuracy": pytest.approx(97 / 98)}
+    assert facts["without_near_duplicates"] == {"num_examples": len(labels) - 5, "accuracy": 1.0}
 
 
 def test_a_network_that_diverged_is_sure_of_nothing(network, small_records, tmp_path):

@@ -381,11 +381,12 @@ def test_warnings_of_the_data_and_the_accuracy_without_duplicates_are_on_the_pag
         run,
         data_warnings=[["Very unequal labels", "The train split has 121 of cats and 1 of <mice>."]],
         without_duplicates={"num_examples": 86, "accuracy": 0.75},
+        without_near_duplicates={"num_examples": 80, "accuracy": 0.7},
     )
     page = render([run], tmp_path / "out")["report.html"]
     assert "Very unequal labels" in page
     assert "121 of cats and 1 of &lt;mice&gt;" in page
-    assert "75.0% on the 86 that the train split does not contain" in page
+    assert "75.0% on the 86 that the train split does not contain, 70.0% on the 80 that resemble no train" in page
 
 
 def test_an_evaluation_of_before_says_nothing_of_them(make_run, tmp_path):

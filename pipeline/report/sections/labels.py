@@ -114,6 +114,8 @@ class LabelEvaluation(Untrusted):
     expected_calibration_error: Number
     data_warnings: list[tuple[str, str]] = []
     without_duplicates: WithoutDuplicates | None = None
+    # Also without images that differ little from a train image.
+    without_near_duplicates: WithoutDuplicates | None = None
     binary: SecondLabel | None = None
     # Test examples with identical content and another label.
     label_conflicts: list[Example] = []
@@ -187,15 +189,17 @@ def label_names(facts: LabelEvaluation) -> list[str]:
 
 
 def heading(facts: LabelEvaluation, num_shown: int) -> list[Block]:
-    """Return the number of mistakes, and the accuracy without duplicates if there are any."""
+    """Return the number of mistakes, and the accuracy without duplicates and near-duplicates if there are any."""
     wrong = sum(sum(row) - row[true] for true, row in enumerate(facts.confusion_matrix))
     shown = f", the {number(num_shown)} most confident first" if num_shown else ""
-    unique, duplicates = facts.without_duplicates, ""
-    if unique:
-        duplicates = (
-            f"The test accuracy is {percent(facts.accuracy)} on all {facts.noun}s, {percent(unique.accuracy)} on the "
-            f"{number(unique.num_examples)} that the train split does not contain."
-        )
+    parts = [f"The test accuracy is {percent(facts.accuracy)} on all {facts.noun}s"]
+    for unique, kind in (
+        (facts.without_duplicates, "that the train split does not contain"),
+        (facts.without_near_duplicates, "that resemble no train image"),
+    ):
+        if unique:
+            parts.append(f"{percent(unique.accuracy)} on the {number(unique.num_examples)} {kind}")
+    duplicates = f"{', '.join(parts)}." if len(parts) > 1 else ""
     return [
         Text(f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test {facts.noun}s{shown}", "heading"),
         Text(duplicates, "note"),
