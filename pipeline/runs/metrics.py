@@ -42,6 +42,8 @@ class EpochMetrics(Untrusted):
     train_seconds: Number
     # Part of train_seconds that fitted the last layer of a pretrained model.
     head_seconds: Number = None
+    # Part of it that computed the inputs of this layer. 0 if they were read from their artifact.
+    features_seconds: Number = None
     evaluation_seconds: Number
     examples_per_second: Number
     learning_rate: Number

@@ -106,12 +106,16 @@ class Segment(Untrusted):
 
 
 class Beginning(Untrusted):
-    """Layers with initial weights, other layers with the reason, frozen layers, and the number of adapted examples."""
+    """Layers with initial weights, other layers with the reason, frozen layers, and the number of adapted examples.
+
+    ``features`` is "computed" or "read" for a last layer that was fitted to the outputs of the other layers.
+    """
 
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
     left: dict[str, str] = {}
     frozen: Annotated[tuple[str, ...], Field(strict=False)] = ()
     adapted_examples: Count = 0
+    features: str = ""
 
 
 class StoredRecords(Untrusted):

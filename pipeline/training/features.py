@@ -39,7 +39,6 @@ _logger = logging.getLogger(__name__)
 class Features:
     """Inputs of the last layer, float32 (examples, features), and labels of a split, in its stored order."""
 
-    split: str
     values: np.ndarray
     labels: np.ndarray
     global_batch_size: int
@@ -51,11 +50,14 @@ class Features:
         return tf.data.Dataset.from_tensor_slices((self.values, self.labels)).batch(self.global_batch_size)
 
 
-def find_features(setup: "TrainingSetup") -> dict[str, Features]:
-    """Read the features of each split from their artifact. If there is none, compute them and publish it."""
+def find_features(setup: "TrainingSetup") -> tuple[dict[str, Features], float]:
+    """Read the features of each split from their artifact. If there is none, compute them and publish it.
+
+    Return them with the seconds that they took to compute, 0 if they were read.
+    """
     streams: Mapping[str, Stream] = {"train": setup.stream, **setup.evaluated}
     artifact, used = setup.request.features, {name: setup.used()[name] for name in _USED}
-    is_stored = artifact is not None and _is_valid(artifact, used)
+    is_stored, seconds = artifact is not None and _is_valid(artifact, used), 0.0
     # Another process may see a new file later, and all must compute together.
     if setup.group.from_chief(is_stored):
         _logger.info("Reading the features of the frozen layers from %s.", artifact.folder)
@@ -64,12 +66,11 @@ def find_features(setup: "TrainingSetup") -> dict[str, Features]:
         started = time.perf_counter()
         with setup.evaluating():
             columns = _compute(setup.model, streams)
+        seconds = round(time.perf_counter() - started, 4)
         if artifact and setup.group.is_chief:
-            _publish(artifact, columns, {"used": used, "seconds": round(time.perf_counter() - started, 3)})
-    return {
-        split: Features(split, one["features"], one["labels"], streams[split].global_batch_size)
-        for split, one in columns.items()
-    }
+            _publish(artifact, columns, {"used": used, "seconds": seconds})
+    sizes = {split: stream.global_batch_size for split, stream in streams.items()}
+    return {split: Features(one["features"], one["labels"], sizes[split]) for split, one in columns.items()}, seconds
 
 
 def _compute(model: keras.Model, streams: Mapping[str, Stream]) -> dict[str, dict[str, np.ndarray]]:

@@ -53,7 +53,7 @@ def freeze_backbone(model: keras.Model, fine_tune: str) -> tuple[str, ...]:
 def fit_head(setup: "TrainingSetup") -> tuple[dict[str, float], dict[str, Features]]:
     """Fit the last layer to the train split. Return the metrics of this as of an epoch, and the features by split."""
     started = time.perf_counter()
-    features = find_features(setup)
+    features, features_seconds = find_features(setup)
     head, labels, label_weights = last_layer(setup.model), features["train"].labels, setup.label_weights
     example_weights = np.array([*label_weights.values()], np.float32)[labels] if label_weights else 1
     targets = setup.problem.linear_targets(labels, head.units)
@@ -65,8 +65,8 @@ def fit_head(setup: "TrainingSetup") -> tuple[dict[str, float], dict[str, Featur
     seconds = time.perf_counter() - started
     _logger.info("Fitted the last layer in %.1f s: train loss %.3f", seconds, metrics["loss"])
     rate = round(len(labels) / seconds, 1)
-    row = {**metrics, "train_seconds": round(seconds, 4), "examples_per_second": rate, "learning_rate": 0.0}
-    return row, features
+    times = {"train_seconds": round(seconds, 4), "features_seconds": features_seconds, "examples_per_second": rate}
+    return {**metrics, **times, "learning_rate": 0.0}, features
 
 
 def head_model(model: keras.Model) -> keras.Model:

@@ -201,7 +201,7 @@ def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate, head: Mapping[
         "loss": fitted.history["loss"][-1],
         "accuracy": fitted.history.get("accuracy", [None])[-1],
         "train_seconds": round(seconds + head_seconds, 4),
-        **({"head_seconds": head_seconds} if head else {}),
+        **({"head_seconds": head_seconds, "features_seconds": head["features_seconds"]} if head else {}),
         "examples_per_second": round(per_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }

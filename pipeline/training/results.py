@@ -98,6 +98,9 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
     """Fields of the record of a finished run. ``epoch``, from 1, is the selected epoch."""
     rows, stream, placement = history.rows, setup.stream, setup.placement
     rate = examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
+    beginning = setup.beginning
+    if (features_seconds := rows[0].get("features_seconds")) is not None:
+        beginning = {**beginning, "features": "computed" if features_seconds else "read"}
     # An earlier process may have trained the last epoch.
     segment = history.segments[-1]
     saved = [setup.folder / name for name in (MODEL_NAME, WEIGHTS_NAME)]
@@ -106,7 +109,7 @@ def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
         **setup.used(),
         "hostname": segment["hostname"],
         "finished_on": setup.request_fields["hostname"] if history.restored == len(rows) else None,
-        "beginning": setup.beginning,
+        "beginning": beginning,
         "device_verified": all(each["device_verified"] for each in history.segments),
         "device_reason": segment["receipt"]["device_reason"],
         "mismatch": setup.receipt["mismatch"],

@@ -64,6 +64,7 @@ def test_a_run_with_another_seed_reads_the_features_and_evaluates_as_the_saved_m
     monkeypatch.setattr(features, "_compute", refuse_to_compute)
     read = run(small_records, tmp_path / "second", **how, seed=3, weight_decay=0.1)
     assert (read["test_accuracy"], read["test_loss"]) == (computed["test_accuracy"], computed["test_loss"])
+    assert (computed["beginning"]["features"], read["beginning"]["features"]) == ("computed", "read")
     model = keras.saving.load_model(tmp_path / "second" / "model.keras")
     test = open_split(small_records, read_manifest(small_records), "test")
     outputs, labels = zip(*_predicted(model, test), strict=True)

@@ -197,6 +197,7 @@ def circumstances(run: Run) -> _Pairs:
         ("Adapted on", beginning.adapted_examples and f"{fmt.number(beginning.adapted_examples)} train examples"),
         ("Layers with initial weights", fmt.plain(", ".join(beginning.taken), 400)),
         ("Layers without initial weights", fmt.plain(", ".join(beginning.left), 400)),
+        ("Features of frozen layers", beginning.features and f"{fmt.plain(beginning.features, 20)} by this run"),
         ("Frozen", fmt.plain(", ".join(beginning.frozen), 400)),
         ("Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"),
         ("Augmentation", run.augment and augmented),
