@@ -161,8 +161,9 @@ class Table(ImageSource):
             elif names.count(name) == 1:
                 wanted.append(name)
             else:
+                several = " Separate the names of several columns by commas." if setting == "label_column" else ""
                 self.refuse(
-                    f" The table has {', '.join(names)}.{closest(name, names)}",
+                    f" The table has {', '.join(names)}.{closest(name, names)}{several}",
                     f"one column of {self.settings.path}",
                     setting,
                 )
