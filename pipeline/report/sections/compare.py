@@ -124,10 +124,12 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
         yield Text("The metrics are means over the seeds. Curves, labels and examples are of one seed per row.", "note")
     if any(len(row.run.curves) > 1 for row in rows):
         title, runs = "Accuracy and loss by epoch of A and B, test and training", [row.run for row in rows]
+        panels = drawings.curve_panels(runs)
         yield Chart(
             title,
             partial(drawings.plot_curves, runs, "AB"),
-            panels=drawings.curve_panels(runs),
+            panels=panels,
+            is_small=panels == 1,
             legend=[("A", ""), ("B", "")],
             has_table=True,
         )
