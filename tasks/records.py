@@ -63,7 +63,7 @@ class Records(Stage, parameters=RecordsSettings):
         return self._source_info() if self.requires().status().is_fresh else None
 
     def _source_info(self) -> SourceInfo:
-        return SourceInfo.from_json(self.upstream()).cut(self.sequence_length)
+        return SourceInfo.from_json(self.upstream()).cut(self.given)
 
     def num_examples(self) -> dict[str, int]:
         """Split → number of examples. Empty as long as the source is not known."""

@@ -55,3 +55,21 @@ def build_subclassed(input_shape, num_labels):
             return images
 
     return Stack(*stack, layers.Dense(num_labels, dtype="float32"))
+
+
+def build_by_length(input_shape, num_labels):
+    """Return logits that depend only on the number of bytes of a text."""
+    import keras
+
+    layers = keras.layers
+    codes = keras.initializers.Constant([[0.0], *[[1.0]] * 255])
+    return keras.Sequential(
+        [
+            keras.Input(input_shape, dtype="uint8"),
+            layers.Embedding(256, 1, codes, trainable=False, name="is_byte"),
+            layers.GlobalAveragePooling1D(name="length"),
+            layers.Dense(32, activation="relu", name="hidden"),
+            layers.Dense(num_labels, name="logits", dtype="float32"),
+        ],
+        name="by_length",
+    )

@@ -2,8 +2,9 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +19,29 @@ from pipeline.runs.load_model import LoadedModel
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
+from pipeline.sources.labeled_texts import as_rows, cleaned
 
 _BATCH = 64
+#: Paths as text, the outputs of the model, float32 (examples, labels), and the reason for each unusable example.
+Batch = tuple[list[str], np.ndarray, pa.StringArray]
 _NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(), "perplexity": pa.float64()}
 _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 
 
 def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the two likeliest labels and the probabilities of each image."""
+    return _label_rows(batches_of(paths, job, model), job)
+
+
+def labeled_text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
+    """Yield the two likeliest labels and the probabilities of each text."""
+    (length,) = model.input_shape
+    return _label_rows(_batches(paths, job, _text, lambda texts: model.probabilities(as_rows(texts, length))), job)
+
+
+def _label_rows(batches: Iterator[Batch], job: Job) -> Iterator[pa.RecordBatch]:
     names = np.array(job.label_names)
-    for batch, probabilities, errors in batches_of(paths, job, model):
+    for batch, probabilities, errors in batches:
         best, second = np.argsort(-np.nan_to_num(probabilities, nan=-1), axis=1, kind="stable")[:, :2].T
         columns = {
             "label": names[best],
@@ -40,21 +54,32 @@ def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[p
         yield pa.RecordBatch.from_pydict({"path": batch, **columns, "error": errors, **shares})
 
 
-def batches_of(
-    paths: Sequence[str], job: Job, model: LoadedModel
-) -> Iterator[tuple[list[str], np.ndarray, pa.StringArray]]:
-    """Yield paths as text, the outputs of the model, float32 (images, labels), and the reason for each unusable one."""
+def batches_of(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[Batch]:
+    """Yield batches of images."""
     shape = model.input_shape
     form = form_of_any(shape, job.form.resize)
+
+    def outputs_of(contents: Sequence[bytes]) -> np.ndarray:
+        return model.probabilities(pixels_of(contents, form, shape[2]), job.views)
+
+    return _batches(paths, job, partial(_content, shape=shape, job=job), outputs_of)
+
+
+def _batches(
+    paths: Sequence[str],
+    job: Job,
+    read: Callable[[Path], bytes | str],
+    outputs_of: Callable[[Sequence[bytes]], np.ndarray],
+) -> Iterator[Batch]:
+    """Yield batches. ``read`` returns an example or a reason, and ``outputs_of`` the outputs for examples."""
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
         with ThreadPoolExecutor(machine.granted_cores()) as pool:
-            contents = [*pool.map(lambda path: _content(Path(job.files) / path, shape, job), batch)]
+            contents = [*pool.map(lambda path: read(Path(job.files) / path), batch)]
         is_usable = np.array([isinstance(content, bytes) for content in contents])
         outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
         if is_usable.any():
-            pixels = pixels_of([content for content in contents if isinstance(content, bytes)], form, shape[2])
-            outputs[is_usable] = model.probabilities(pixels, job.views)
+            outputs[is_usable] = outputs_of([content for content in contents if isinstance(content, bytes)])
         errors = pa.array([content if isinstance(content, str) else None for content in contents], pa.string())
         yield [*map(_as_text, batch)], outputs, errors
 
@@ -63,6 +88,16 @@ def columns_of(names: Sequence[str], outputs: np.ndarray, errors: pa.StringArray
     """Return a column per output, float (images, names), without the values of unusable images."""
     is_error = errors.is_valid().to_numpy(zero_copy_only=False)
     return {name: pa.array(outputs[:, index], mask=is_error) for index, name in enumerate(names)}
+
+
+def _text(path: Path) -> bytes | str:
+    """Return a text as the source would store it, or the reason why it cannot."""
+    try:
+        return cleaned(read_file(path))
+    except UndecodableError as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes | str:

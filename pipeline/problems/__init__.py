@@ -17,6 +17,7 @@ PROBLEMS = Registry(
     "problems",
     {
         "image_classification": "pipeline.problems.image_classification:ImageClassification",
+        "text_classification": "pipeline.problems.text_classification:TextClassification",
         "next_token": "pipeline.problems.next_token:NextToken",
         "multi_label": "pipeline.problems.image_values:MultiLabel",
         "regression": "pipeline.problems.image_values:Regression",

@@ -16,7 +16,7 @@ from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
 from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import HEAD, MODEL_DEFAULTS, TrainSettings
+from pipeline.settings.training import HEAD, MODEL_DEFAULTS, MODELS, TrainSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,8 +169,10 @@ class Problem(abc.ABC):
     def check(self, settings: TrainSettings) -> None:
         """Refuse settings of [Train] for another problem. Raises SettingsError."""
         other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
-        if any(settings.model in other.models for other in other_problems):
-            refuse("Train", "model", f"a model for {self.units.files}, like the records", settings.model)
+        is_other = self.models and MODELS.is_ours(settings.model) and settings.model not in self.models
+        if is_other or any(settings.model in other.models for other in other_problems):
+            such_as = f" such as {self.models[0]}" if self.models else ""
+            refuse("Train", "model", f"a model for {self.units.files}{such_as}, like the records", settings.model)
         if settings.class_weight != "none" and not self.has_classes:
             expected = f"none, as {self.units.files} of these records have no single label each"
             refuse("Train", "class_weight", expected, settings.class_weight)

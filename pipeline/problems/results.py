@@ -14,7 +14,7 @@ from pipeline.registry import Registry
 #: Metrics of the test split that can rank runs, by their names in a record.
 METRICS = ("test_accuracy", "test_loss")
 #: Suffixes of card templates, such as model-card-images.md.j2. "" selects the templates for any problem.
-CARD_TEMPLATES = ("", "images", "texts")
+CARD_TEMPLATES = ("", "images", "texts", "labeled-texts")
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ RESULTS = Registry(
     "results",
     {
         "image_classification": "pipeline.problems.image_classification.results:RESULTS",
+        "text_classification": "pipeline.problems.text_classification.results:RESULTS",
         "next_token": "pipeline.problems.next_token.results:RESULTS",
         "multi_label": "pipeline.problems.image_values.results:MULTI_LABEL",
         "regression": "pipeline.problems.image_values.results:REGRESSION",

@@ -12,7 +12,7 @@ from pipeline.settings.data import RecordsSettings
 from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
 
-IMAGE, LABEL, KEY = "image", "label", "key"
+IMAGE, TEXT, LABEL, KEY = "image", "text", "label", "key"
 #: File beside the shards with a name per test example in stored order, the path of its file or else its key.
 TEST_NAMES = "test_names.csv"
 #: File beside the shards with a row per example that has an identical copy, if there are any.
@@ -52,11 +52,6 @@ class Feature:
     def is_fixed(self) -> bool:
         """Whether every record has the same number of bytes for the feature. Keys have it per split."""
         return self.encoding == "raw" and None not in self.shape
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether examples are windows of one long sequence. Each value except the first is then a label."""
-        return self.encoding == "raw" and len(self.shape) == 1
 
     @property
     def is_number(self) -> bool:
@@ -123,6 +118,11 @@ def image_spec(
 def content_name(names: Iterable[str]) -> str:
     """Name of the feature that is the input of a model, neither label nor key."""
     return next(name for name in names if name not in (LABEL, KEY))
+
+
+def is_sequence(spec: FeatureSpec) -> bool:
+    """Whether examples are windows of one long sequence. Each value except the first is then a label."""
+    return LABEL not in spec and len(spec[content_name(spec)].shape) == 1
 
 
 def is_fixed(spec: FeatureSpec) -> bool:

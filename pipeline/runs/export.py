@@ -26,8 +26,9 @@ from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.streams.tf_data import InputStream
 
-#: Signatures of the SavedModel: uint8 images (batch, height, width, channels), and strings (batch,).
-PIXELS_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded_images"
+#: Signatures of the SavedModel: uint8 images (batch, height, width, channels) or texts (batch, bytes), and strings
+#: (batch,) of encoded images or texts in UTF-8.
+PIXELS_SIGNATURE, ENCODED_SIGNATURE, UTF8_SIGNATURE = "serving_default", "encoded_images", "utf8_texts"
 _BATCH = 500
 # Relative difference of numbers that count as the same answer.
 _TOLERANCE = 0.01
@@ -81,27 +82,30 @@ class SavedModel:
     @staticmethod
     def write(job: TrainedModel, path: Path) -> None:
         """Write the folder of the SavedModel."""
-        model, image = job.model, job.manifest["image"]
-        shape = tuple(image["shape"])
-        form = form_of_any(shape, image["resize"])
+        model, image = job.model, job.manifest.get("image")
+        shape = problem_of_records(job.manifest).task(job.manifest).input_shape
 
-        def of_pixels(images: tf.Tensor) -> tf.Tensor:
-            outputs = tf.cast(model(images, training=False), tf.float32)
+        def of_inputs(inputs: tf.Tensor) -> tf.Tensor:
+            outputs = tf.cast(model(inputs, training=False), tf.float32)
             return tf.nn.softmax(outputs) if job.outputs == LOGITS else outputs
 
         def decode(encoded: tf.Tensor) -> tf.Tensor:
             # Images get the model's shape, as in the records.
             pixels = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
             pixels.set_shape([None, None, shape[2]])
-            return tf.ensure_shape(fit(pixels, form), shape)
+            return tf.ensure_shape(fit(pixels, form_of_any(shape, image["resize"])), shape)
 
         def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
-            return of_pixels(tf.map_fn(decode, encoded, fn_output_signature=tf.uint8))
+            return of_inputs(
+                tf.map_fn(decode, encoded, fn_output_signature=tf.uint8) if image else _rows(encoded, *shape)
+            )
 
         archive = keras.export.ExportArchive()
         archive.track(model)
-        archive.add_endpoint(PIXELS_SIGNATURE, of_pixels, [tf.TensorSpec((None, *shape), tf.uint8, "images")])
-        archive.add_endpoint(ENCODED_SIGNATURE, of_encoded, [tf.TensorSpec((None,), tf.string, "encoded")])
+        inputs = tf.TensorSpec((None, *shape), tf.uint8, "images" if image else "texts")
+        archive.add_endpoint(PIXELS_SIGNATURE, of_inputs, [inputs])
+        strings = tf.TensorSpec((None,), tf.string, "encoded")
+        archive.add_endpoint(ENCODED_SIGNATURE if image else UTF8_SIGNATURE, of_encoded, [strings])
         archive.write_out(str(path), verbose=False)
 
     @staticmethod
@@ -110,8 +114,10 @@ class SavedModel:
         # The signature is valid only while the loaded object exists.
         loaded = tf.saved_model.load(str(path))
 
-        def predict(images: np.ndarray) -> np.ndarray:
-            (probabilities,) = loaded.signatures[PIXELS_SIGNATURE](images=tf.constant(images)).values()
+        def predict(inputs: np.ndarray) -> np.ndarray:
+            signature = loaded.signatures[PIXELS_SIGNATURE]
+            (name,) = signature.structured_input_signature[1]
+            (probabilities,) = signature(**{name: tf.constant(inputs)}).values()
             return probabilities.numpy()
 
         return predict
@@ -139,8 +145,9 @@ class LiteRT:
 
         runner = Interpreter(str(path)).get_signature_runner(PIXELS_SIGNATURE)
 
-        def predict(images: np.ndarray) -> np.ndarray:
-            (probabilities,) = runner(images=images).values()
+        def predict(inputs: np.ndarray) -> np.ndarray:
+            (name,) = runner.get_input_details()
+            (probabilities,) = runner(**{name: inputs}).values()
             return probabilities
 
         return predict
@@ -152,10 +159,19 @@ class LiteRTInt8(LiteRT):
     @staticmethod
     def prepare(converter: tf.lite.TFLiteConverter, job: TrainedModel) -> None:
         """Set the ranges by calibration."""
+        name = "images" if "image" in job.manifest else "texts"
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: (
-            (PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in job.calibration
+            (PIXELS_SIGNATURE, {name: example[np.newaxis]}) for example in job.calibration
         )
+
+
+def _rows(texts: tf.Tensor, length: int) -> tf.Tensor:
+    """Return the first bytes of texts in UTF-8, string (batch,), as uint8 (batch, length), as in the records."""
+    texts = tf.strings.strip(tf.strings.regex_replace(texts, "\r\n?", "\n"))
+    # A part of a character at the end is left out.
+    texts = tf.strings.unicode_transcode(tf.strings.substr(texts, 0, length), "UTF-8", "UTF-8", errors="ignore")
+    return tf.io.decode_raw(texts, tf.uint8, fixed_length=length)
 
 
 def _compare(folder: Path, exporters: Sequence[Exporter], loaded: LoadedModel, test: InputStream) -> dict:

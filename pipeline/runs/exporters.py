@@ -22,10 +22,11 @@ class Exporter:
     package: str = ""
 
 
-_IMAGES, _LITERT = ("image_classification", "multi_label", "regression"), "ai_edge_litert"
-SAVED_MODEL = Exporter("SavedModel", "saved_model", _IMAGES, "pipeline.runs.export:SavedModel")
-FLOAT32 = Exporter("LiteRT float32", "model-float32.tflite", _IMAGES, "pipeline.runs.export:LiteRT", _LITERT)
-INT8 = Exporter("LiteRT int8", "model-int8.tflite", _IMAGES, "pipeline.runs.export:LiteRTInt8", _LITERT)
+_PROBLEMS = ("image_classification", "multi_label", "regression", "text_classification")
+_LITERT = "ai_edge_litert"
+SAVED_MODEL = Exporter("SavedModel", "saved_model", _PROBLEMS, "pipeline.runs.export:SavedModel")
+FLOAT32 = Exporter("LiteRT float32", "model-float32.tflite", _PROBLEMS, "pipeline.runs.export:LiteRT", _LITERT)
+INT8 = Exporter("LiteRT int8", "model-int8.tflite", _PROBLEMS, "pipeline.runs.export:LiteRTInt8", _LITERT)
 
 #: Name → ``Exporter``, in the order of writing.
 EXPORTERS = Registry(

@@ -26,9 +26,10 @@ PLACEHOLDER = "placeholder"
 # The default dataset. Only this one is replaced by the placeholder dataset without a request.
 SHIPPED = "cifar10"
 # Formats of user data. TFDS has no datasets with these names.
-OF_FILES = ("folder", "table", "parquet", "webdataset", "tfrecord", "npz")
+LABELED_TEXTS = ("text_folder", "text_table")
+OF_FILES = ("folder", "table", "parquet", "webdataset", "tfrecord", "npz", *LABELED_TEXTS)
 # Formats with a column per property of an example.
-OF_COLUMNS = ("table", "parquet")
+OF_COLUMNS = ("table", "parquet", "text_table")
 TEXT = "text"
 # Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
@@ -98,11 +99,14 @@ class SourceSettings(StageSettings, section="Source"):
     - `table` is a CSV, TSV or Parquet file with one row per image.
     - `parquet`, `webdataset`, `tfrecord` and `npz` are a file that contains images, or a folder of such files. They are
       Parquet as Hugging Face datasets writes it, tar files of WebDataset, TFRecords, and arrays of NumPy.
+    - `text_folder` and `text_table` are texts with one label each, in a folder or a table of the same layout.
     - `text` is a UTF-8 file or a folder of them, as `<path>/<file>` or `<path>/{train,test,validation}/<file>`. The
       model learns to predict the next character, as for tiny_shakespeare of TensorFlow Datasets."""
     # The identity contains the contents of the files instead.
     path: Annotated[str, NOT_IN_IDENTITY] = ""
     """Path of the folder or file."""
+    text_column: str = "text"
+    """Column of the table with the texts. With `text`, other usual names such as `review` are found, too."""
     path_column: str = "path"
     """Column of the table with the image paths. The paths are relative to the folder of the table. With `path`, other
     usual names such as `filename` are found, too."""
@@ -135,10 +139,10 @@ class SourceSettings(StageSettings, section="Source"):
     """Values of 16-bit images to map to black and white. `full` means 0 and 65535. `data` means the lowest and highest
     value in the images. With `full`, a warning is logged if the images use at most a quarter of the range."""
     on_bad_example: Annotated[str, one_of("fail", "skip")] = "fail"
-    """Behavior for images that cannot be decoded. `fail` lists them and ends the run with exit code 4. `skip` omits
-    them, up to the share `max_bad_share`."""
+    """Behavior for images that cannot be decoded, and for texts that are empty or not in UTF-8. `fail` lists them and
+    ends the run with exit code 4. `skip` omits them, up to the share `max_bad_share`."""
     max_bad_share: Annotated[float, number(0, 1)] = 0.01
-    """Largest share of images to skip."""
+    """Largest share of images or texts to skip."""
     origin: Annotated[str, one_of("auto", "tfds", PLACEHOLDER)] = "auto"
     """Origin of the examples. `tfds` requires the dataset, and the run ends with exit code 3 if it is unavailable.
     `placeholder` generates images or text. `auto` uses the placeholder dataset only if cifar10 is unavailable. Reports
@@ -163,8 +167,10 @@ class SourceSettings(StageSettings, section="Source"):
                 f"path, set dataset to {', '.join(OF_FILES)} or {TEXT}, as in --Source-dataset folder."
             )
         if not self.path and self.has_path and self.origin != PLACEHOLDER:
-            expected = "a text, a file or a folder of them" if self.dataset == TEXT else "a folder or file of images"
+            expected = "a text, a file or a folder of them" if self.dataset == TEXT else "a folder or file of examples"
             refuse("Source", "path", f"the path of {expected}", self.path)
+        if self.dataset in LABELED_TEXTS and self.origin == PLACEHOLDER:
+            refuse("Source", "origin", "auto, because no placeholder has texts with labels", self.origin)
 
     @property
     def may_be_replaced(self) -> bool:
@@ -196,6 +202,9 @@ class RecordsSettings(StageSettings, section="Records"):
     sequence_length: Annotated[int, integer(1, 65_536)] = 100
     """Number of characters that the model predicts per example of a text. Each prediction uses the preceding characters
     of the example. An example contains one more character, which is the first of the next example."""
+    text_length: Annotated[int, integer(16, 65_536)] = 1_024
+    """Number of bytes of each text with a label that the records contain, at most. The rest of a longer text is left
+    out, and a shorter text is padded with zeros. If all texts are shorter, the longest sets the length."""
     image_size: Annotated[int | str, or_auto(integer(0, 4_096))] = AUTO
     """Height and width of the images in pixels. 0 keeps the original size and requires that all images have the same
     size. `auto` means 0 for images of the same size up to 64 pixels, and 160 for photographs. For images between these,

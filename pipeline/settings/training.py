@@ -39,6 +39,7 @@ MODELS = Registry(
         "fashion_cnn": "pipeline.models.published_convnets:fashion_cnn",
         "flowers_convnet": "pipeline.models.published_convnets:flowers_convnet",
         "efficientnet_lite0": "pipeline.models.efficientnet_lite:efficientnet_lite0",
+        "byte_cnn": "pipeline.models.byte_cnn:byte_cnn",
         "char_lstm": "pipeline.models.char_lstm:char_lstm",
         "char_lstm_large": "pipeline.models.char_lstm:char_lstm_large",
         "shakespeare_lstm": "pipeline.models.char_lstm:shakespeare_lstm",
@@ -91,6 +92,7 @@ class ModelDefaults:
 MODEL_DEFAULTS = {
     "": ModelDefaults("onecycle", 128, examples=200_000, epochs=(5, 30)),
     **dict.fromkeys(PRETRAINED, ModelDefaults("fine_tuning", 32, examples=6_000, epochs=(2, 5))),
+    "byte_cnn": ModelDefaults("onecycle", 128, examples=100_000, epochs=(4, 30)),
     "char_lstm": ModelDefaults("adam_cosine", 64, examples=180_000, epochs=(2, 30)),
 }
 # Operation → default number and rule. None for an operation without a number.
@@ -191,7 +193,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Model to train (docs/reference/settings.md#models), such as `keras.applications:MobileNetV2` for Keras's own. A
     function in user code must be importable from the working directory, the folder of `config.ini` or the installed
     packages. Its code is part of the run's identity. `auto` means `efficientnet_lite0` for images of at least 96
-    pixels, `baseline_cnn` for smaller ones, and `char_lstm` for a text."""
+    pixels, `baseline_cnn` for smaller ones, `byte_cnn` for texts with labels, and `char_lstm` for a text."""
     training_recipe: Annotated[str, or_auto(registered(RECIPES, "my_package.recipes:recipe"))] = AUTO
     """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes). `auto` means
     `fine_tuning` for pretrained models, `adam_cosine` for `char_lstm`, and `onecycle` for all other models."""

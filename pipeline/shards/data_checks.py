@@ -117,14 +117,17 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> N
         csv.writer(file).writerows([header, *rows])
 
 
-def warnings(results: Mapping, num_test: int, *, has_labels: bool = True) -> list[list[str]]:
-    """[headline, explanation] of each warning. Examples without labels are sequences of a text."""
+def warnings(results: Mapping, num_test: int, *, has_labels: bool = True, noun: str = "image") -> list[list[str]]:
+    """[headline, explanation] of each warning. Examples without labels are sequences of a text.
+
+    ``noun`` is the name of an example with a label.
+    """
     kinds = ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train", "near_test_in_train")
-    return [_warning(kind, results[kind], num_test, has_labels).split("\n") for kind in kinds if results[kind]]
+    return [_warning(kind, results[kind], num_test, has_labels, noun).split("\n") for kind in kinds if results[kind]]
 
 
 @message
-def _warning(kind: str, result: Any, num_test: int, has_labels: bool) -> str:
+def _warning(kind: str, result: Any, num_test: int, has_labels: bool, noun: str) -> str:
     files = "The file duplicates.csv next to the records lists them."
     if kind == "never_trained_on":
         # Control characters as string literals.
@@ -139,8 +142,8 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool) -> str:
         remedy = "Read the recall of each label, and try [Train] class_weight = balanced."
         return f"Very unequal labels\n{reason}. Accuracy shows little about the rare labels. {remedy}"
     if kind == "two_labels":
-        images = "1 image has" if result == 1 else f"{result:,} images have"
-        return f"The same image with two labels\n{images} more than one label. {files}"
+        examples = f"1 {noun} has" if result == 1 else f"{result:,} {noun}s have"
+        return f"The same {noun} with two labels\n{examples} more than one label. {files}"
     share = f"{len(result):,} of {num_test:,} test"
     if not has_labels:
         share = f"{share} sequences are also in the train split"
@@ -152,8 +155,8 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool) -> str:
             f"Test images that resemble train images\n{share}. {files} The evaluation also states the accuracy "
             "without them."
         )
-    share = f"{share} images are also in the train split, with the same bytes"
-    return f"Test images in the train split\n{share}. The evaluation also states the accuracy without them. {files}"
+    share = f"{share} {noun}s are also in the train split, with the same bytes"
+    return f"Test {noun}s in the train split\n{share}. The evaluation also states the accuracy without them. {files}"
 
 
 @message

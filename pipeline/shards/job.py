@@ -57,7 +57,7 @@ def write_records(
     Returns:
         The details of the records' manifest. See ``summarize``.
     """
-    examples, location = source.cut(settings.sequence_length), location or Location()
+    examples, location = source.cut(settings), location or Location()
     num_examples = split_sizes(examples, location, settings.validation_share)
     counts = ", ".join(f"{count:,} {split}" for split, count in num_examples.items())
     _logger.info("Writing the records of %s (%s examples) with Beam's %s.", source.dataset, counts, settings.runner)
@@ -74,6 +74,13 @@ def write_records(
         writer.collect(scratch_folder)
         details = summarize(job, source)
         details["engine"] = {"runner": settings.runner, **workers.signed_in(shared)}
+    if texts := details.get("texts"):
+        total = sum(num_examples.values())
+        _logger.info(
+            "The records contain up to %s bytes of a text. %s of %s texts are longer. [Records] text_length sets the "
+            "number of bytes.",
+            *(f"{number:,}" for number in (texts["length"], texts["longer"], total)),
+        )
     for headline, explanation in details["warnings"]:
         _logger.warning("%s. %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, job.shards())

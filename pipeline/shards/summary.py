@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import add_labels
-from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, content_name, spec_to_json
+from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, TEXT, content_name, spec_to_json
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.data_checks import check_data, warnings, write_rows
@@ -18,6 +18,7 @@ from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.shards.splits import division
 from pipeline.sources.file_index import example_names, read_index
+from pipeline.sources.labeled_texts import count_longer
 from pipeline.sources.source import SourceInfo
 from pipeline.sources.text import text_digest
 
@@ -130,13 +131,24 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         **targets,
         "splits": {split: splits[split] for split in job.num_examples},
         "findings": findings,
-        "warnings": warnings(findings, job.num_examples.get("test", 0), has_labels=LABEL in spec),
+        **_texts(job),
+        "warnings": warnings(
+            findings, job.num_examples.get("test", 0), has_labels=LABEL in spec, noun=content_name(spec)
+        ),
         "dataset_verified": job.is_fixed and source_digests == CONTENT_DIGESTS.get(source.dataset),
         "files": {
             shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
             for shard in job.shards()
         },
     }
+
+
+def _texts(job: Job) -> dict:
+    """Number of bytes of texts with labels in the records, and number of texts that are longer. Empty for others."""
+    if TEXT not in job.spec:
+        return {}
+    (length,) = job.spec[TEXT].shape
+    return {"texts": {"length": length, "longer": count_longer(job.source, Path(job.location.artifact))}}
 
 
 def _read_block_stats(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow_datasets as tfds
 
-from pipeline.records.features import IMAGE, KEY, LABEL, Feature, FeatureSpec
+from pipeline.records.features import KEY, LABEL, Feature, FeatureSpec, content_name
 from pipeline.sources import SourceInfo
 
 # A JSON list of the tokens of a text, in order.
@@ -39,7 +39,7 @@ def write_tfds_metadata(folder: Path, source: SourceInfo, spec: FeatureSpec, sha
             for split in lengths
         ],
         version=source.version if source.version.count(".") == 2 else f"{source.version}.0.0",
-        supervised_keys=(IMAGE, LABEL) if LABEL in spec else None,
+        supervised_keys=(content_name(spec), LABEL) if LABEL in spec else None,
         check_data=False,
     )
     if LABEL not in spec:

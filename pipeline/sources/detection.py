@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.errors import message
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.source import SOURCES
+from pipeline.sources.text import labels_in
 
 # Enough to judge a folder. A notes file or a picture of a chart is a small part of them.
 _MAX_FILES, _MIN_SHARE = 1_000, 0.1
@@ -26,8 +27,11 @@ def kind_at(path: str) -> str:
     # Notes are texts, too. They are beside data of every other kind.
     kinds = [kind for kind in SOURCES if kind != "text"] + ["text"]
     kind = next((kind for kind in kinds if counts[kind] > _MIN_SHARE * counts.total()), "")
-    if not {"folder": top.is_dir(), "table": top.is_file(), "": False}.get(kind, top.exists()):
-        expected = "a folder of images, a table, a text or another file of examples (docs/how-to/own-data.md)"
+    if kind == "text" and top.is_dir() and labels_in(os.path.relpath(path, top) for path in _files(top)):
+        kind = "text_folder"
+    is_file = top.is_file()
+    if not {"folder": top.is_dir(), "table": is_file, "text_table": is_file, "": False}.get(kind, top.exists()):
+        expected = "a folder of images or texts, a table, or another file of examples (docs/how-to/own-data.md)"
         refuse("Source", "path", expected, path, _hint(top, kind))
     return kind
 
@@ -37,7 +41,7 @@ def _hint(top: Path, kind: str) -> str:
     """The remedy if a path has the wrong kind, or none."""
     if not top.exists():
         return " It does not exist."
-    if kind == "table":
+    if kind in ("table", "text_table"):
         return " It contains a table. Pass the path of the table."
     if kind == "folder":
         return " It is one image. Pass the folder that contains a folder per label."

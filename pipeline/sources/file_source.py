@@ -41,6 +41,8 @@ class SourceFiles:
     description_files: Mapping[str, Stamp] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
     problem: str = "image_classification"
+    #: Path → content of the examples that are cells of a table.
+    cells: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def examples(self) -> Mapping[str, Sequence[Example]]:
@@ -204,6 +206,20 @@ class LabeledSource(FileSource):
         if len(splits) < 2:
             hint = f" All rows have {min(splits)!r}."
             self.refuse(hint, "a column with at least two different values", "group_column")
+
+    def common_facts(self, index: FileIndex, files: SourceFiles) -> dict:
+        """Fields of ``SourceInfo`` that do not depend on the kind of examples."""
+        num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
+        return {
+            "dataset": self.name(),
+            "origin": self.settings.dataset,
+            "version": "1",
+            "label_names": files.label_names,
+            "num_examples": num_examples,
+            "test_share": 0.0 if "test" in num_examples else self.settings.test_share,
+            "skipped": dict(sorted(Counter(one.reason for one in index.skipped).items())),
+            "digest": index.digest(),
+        }
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""

@@ -4,7 +4,6 @@ Every image is checked, so that the number and positions of the examples are cer
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -51,23 +50,15 @@ class ImageSource(LabeledSource):
         sides = sorted(min(picture.height, picture.width) for picture in pictures)
         sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
         channels = 1 if all(picture.gray for picture in pictures) else 3
-        num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
         return SourceInfo(
-            dataset=self.name(),
-            origin=self.settings.dataset,
-            version="1",
             features=image_spec(
                 (*sizes, channels), encodings.pop() if len(encodings) == 1 else "image", _label_feature(files)
             ),
             problem=files.problem,
-            label_names=files.label_names,
-            num_examples=num_examples,
-            test_share=0.0 if "test" in num_examples else self.settings.test_share,
             bytes_per_example=sum(picture.num_bytes for picture in pictures) // len(pictures),
             shorter_sides=(sides[0], sides[len(sides) // 2], sides[-1]),
             value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
-            skipped=dict(sorted(Counter(one.reason for one in index.skipped).items())),
-            digest=index.digest(),
+            **self.common_facts(index, files),
         )
 
 

@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from pipeline.errors import DatasetUnavailableError, message
-from pipeline.records.features import FeatureSpec, ImageForm, ShorterSides, content_name, spec_from_json, spec_to_json
+from pipeline.records.features import (
+    TEXT,
+    FeatureSpec,
+    ImageForm,
+    ShorterSides,
+    content_name,
+    is_sequence,
+    spec_from_json,
+    spec_to_json,
+)
 from pipeline.registry import Registry
-from pipeline.settings.data import FULL_RANGE, PLACEHOLDER, SourceSettings
+from pipeline.settings.data import FULL_RANGE, PLACEHOLDER, RecordsSettings, SourceSettings
 from pipeline.settings.setting_error import refuse
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +37,9 @@ SOURCES = Registry(
         "tfrecord": "pipeline.sources.containers.tfrecord:TFRecord",
         "npz": "pipeline.sources.containers.npz:Npz",
         "folder": "pipeline.sources.image_folder:ImageFolder",
+        "text_table": "pipeline.sources.labeled_texts.table:TextTable",
         "table": "pipeline.sources.table:Table",
+        "text_folder": "pipeline.sources.labeled_texts.folder:TextFolder",
         "text": "pipeline.sources.text:Text",
         SYNTHETIC: "pipeline.sources.placeholder:Placeholder",
     },
@@ -81,16 +92,20 @@ class SourceInfo:
     @property
     def is_sequence(self) -> bool:
         """Whether the examples are windows of one long sequence, such as a text."""
-        return self.features[content_name(self.features)].is_sequence
+        return is_sequence(self.features)
 
-    def cut(self, sequence_length: int) -> "SourceInfo":
-        """Cut a text into examples of ``sequence_length`` + 1 tokens, as in the records.
+    def cut(self, settings: RecordsSettings) -> "SourceInfo":
+        """Cut a text into examples of ``sequence_length`` + 1 tokens, and labeled texts to ``text_length`` bytes.
 
         Raises:
             SettingsError: A split is too short for one example.
         """
+        if TEXT in self.features:
+            (longest,) = self.features[TEXT].shape
+            return self._with_shape((min(longest, settings.text_length),))
         if not self.is_sequence:
             return self
+        sequence_length = settings.sequence_length
         for split, tokens in self.num_examples.items():
             if tokens <= sequence_length:
                 refuse(
@@ -99,9 +114,11 @@ class SourceInfo:
                     sequence_length,
                 )
         counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
+        return replace(self._with_shape((sequence_length + 1,)), num_examples=counts)
+
+    def _with_shape(self, shape: tuple[int, ...]) -> "SourceInfo":
         name = content_name(self.features)
-        example = replace(self.features[name], shape=(sequence_length + 1,))
-        return replace(self, features={**self.features, name: example}, num_examples=counts)
+        return replace(self, features={**self.features, name: replace(self.features[name], shape=shape)})
 
 
 @dataclass(frozen=True, kw_only=True)

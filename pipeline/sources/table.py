@@ -7,30 +7,35 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from typing import ClassVar
 
 from pipeline.errors import message
 from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
 from pipeline.sources.file_source import MISSING, SourceFiles, split_called
-from pipeline.sources.files import Stamp, detect_encoding, is_in, stamps_of
+from pipeline.sources.files import Stamp, detect_encoding, first_bytes, is_in, stamps_of
 from pipeline.sources.image_source import ImageSource
-from pipeline.sources.table_labels import targets_of
+from pipeline.sources.table_labels import Targets, targets_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 # Matches numbers and names of images, which are no names of columns.
 _VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif|hei[cf])", re.IGNORECASE)
-# Names of columns that other programs write, in place of our defaults.
-_KNOWN_COLUMNS = {
+#: Names of columns that other programs write, in place of our defaults.
+KNOWN_COLUMNS = {
     "path": ("file", "filename", "file_name", "filepath", "image", "image_path", "img"),
-    "label": ("labels", "class", "category", "target"),
+    "text": ("texts", "review", "sentence", "content", "comment", "message", "body", "document", "tweet"),
+    "label": ("labels", "class", "category", "target", "sentiment"),
 }
 _MAX_ROWS = 5
 # Enough files to find a similar name.
 _MAX_FILES = 10_000
+# Characters of a cell.
+_MAX_CELL = 2**31 - 1
 
 _logger = logging.getLogger(__name__)
 
@@ -39,10 +44,12 @@ class Table(ImageSource):
     """A file that lists images, their labels and optionally their splits."""
 
     file_names = r".*\.(csv|tsv|parquet)"
+    #: Setting of the column with the examples.
+    content_column: ClassVar[str] = "path_column"
 
     @message
     def _expected(self) -> str:
-        return "a table of images: a CSV, TSV or Parquet file"
+        return f"a table of {self.noun}s: a CSV, TSV or Parquet file"
 
     def is_folder(self) -> bool:
         """False, even if the path is a folder."""
@@ -50,21 +57,9 @@ class Table(ImageSource):
 
     def find_files(self) -> SourceFiles:
         """The images that the table lists."""
-        folder, settings = self.folder(), self.settings
-        (_, *names), (paths, *columns) = self._columns()
-        groups, split_names = [""] * len(paths), ["train"] * len(paths)
-        if settings.group_column:
-            names.pop()
-            groups = columns.pop()
-        if settings.split_column:
-            names.pop()
-            split_names = columns.pop()
-        paths = [self._path_in_folder(path, folder) for path in paths]
-        cells = [*map(settings.label_separator.join, zip(*columns, strict=True))]
-        self._check_rows([*zip(paths, cells, split_names, strict=True)])
-        if "train" not in map(split_called, split_names):
-            self.refuse(expected="a table with rows of the train split")
-        targets = targets_of(settings, names, columns, self.refuse)
+        folder = self.folder()
+        _, targets, examples = self.examples()
+        paths = [example.path for _, example in examples]
         stamps = stamps_of(folder, paths)
         if not stamps:
             self.refuse(
@@ -76,10 +71,38 @@ class Table(ImageSource):
                 "path_column",
             )
         rows = [
-            (split, Example(path, label, stamps.get(path, ()), group=group))
-            for path, label, split, group in sorted(zip(paths, targets.labels, split_names, groups, strict=True))
+            (split, example._replace(stamp=stamps.get(example.path, ())))
+            for split, example in sorted(examples, key=lambda row: row[1].path)
         ]
         return SourceFiles(rows, stamps_of(folder, [self.path.name]), targets.names, targets.problem)
+
+    def names_of(self, cells: Sequence[str]) -> list[str]:
+        """Paths of the images from the cells of their column."""
+        folder = self.folder()
+        return [self._path_in_folder(cell, folder) for cell in cells]
+
+    def examples(self) -> tuple[list[str], Targets, list[tuple[str, Example]]]:
+        """Read the table. Returns the cells with the examples, the labels, and the split and example of each row."""
+        settings = self.settings
+        (_, *names), (cells, *columns) = self._columns()
+        groups, split_names = [""] * len(cells), ["train"] * len(cells)
+        if settings.group_column:
+            names.pop()
+            groups = columns.pop()
+        if settings.split_column:
+            names.pop()
+            split_names = columns.pop()
+        paths = self.names_of(cells)
+        labels = [*map(settings.label_separator.join, zip(*columns, strict=True))]
+        self._check_rows([*zip(paths, labels, split_names, strict=True)])
+        if "train" not in map(split_called, split_names):
+            self.refuse(expected="a table with rows of the train split")
+        targets = targets_of(settings, names, columns, self.refuse)
+        examples = [
+            (split, Example(path, label, group=group))
+            for path, label, split, group in zip(paths, targets.labels, split_names, groups, strict=True)
+        ]
+        return cells, targets, examples
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. An unchanged table has the same examples."""
@@ -110,9 +133,26 @@ class Table(ImageSource):
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
             self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
+    @classmethod
+    def names_in(cls, path: Path) -> Sequence[str]:
+        """The names of the columns. Empty if the file is no readable table."""
+        import pyarrow
+        import pyarrow.parquet
+
+        ending = path.suffix.lower()
+        with suppress(OSError, csv.Error, pyarrow.ArrowException):
+            if ending == ".parquet":
+                return pyarrow.parquet.read_schema(path).names
+            if cls.has_name(path.name):
+                lines = first_bytes(path).decode("utf-8-sig", "replace").splitlines()
+                return next(csv.reader(lines, delimiter=_DELIMITERS[ending]), [])
+        return []
+
     def _columns_of_text(self, delimiter: str) -> tuple[list[str], list[list[str]]]:
         if encoding := detect_encoding(self.path.read_bytes()):
             self.refuse(f" {is_in(encoding)}", "a table in UTF-8")
+        # Texts may be longer than the limit of the library.
+        csv.field_size_limit(_MAX_CELL)
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
             names = next(rows, [])
@@ -140,7 +180,7 @@ class Table(ImageSource):
                     f" The header {names[0]!r:.80} has {symbol}. Save the table with commas (.csv) or tabs (.tsv).",
                     "commas or tabs between the cells",
                 )
-        column_names = (self.settings.path_column, self.settings.label_column)
+        column_names = (getattr(self.settings, self.content_column), self.settings.label_column)
         if any(map(_VALUE.fullmatch, names)) and not {*column_names} & {*names}:
             self.refuse(
                 f" The first line {delimiter.join(names)!r:.80} looks like a row. Insert a header before it, such as "
@@ -149,21 +189,28 @@ class Table(ImageSource):
             )
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
-        """The columns of the path, the labels, the split and the group."""
+        """The columns of the examples, the labels, the split and the group."""
         settings, wanted = self.settings, []
         listed = [("label_column", name) for name in self._label_columns(names)]
         optional = [(setting, getattr(settings, setting)) for setting in ("split_column", "group_column")]
-        for setting, name in (("path_column", settings.path_column), *listed, *filter(itemgetter(1), optional)):
-            known = [each for each in names if each.lower() in _KNOWN_COLUMNS.get(name, ())]
+        for setting, name in (
+            (self.content_column, getattr(settings, self.content_column)),
+            *listed,
+            *filter(itemgetter(1), optional),
+        ):
+            known = [each for each in names if each.lower() in KNOWN_COLUMNS.get(name, ())]
             if name not in names and len(known) == 1:
                 wanted.append(known[0])
                 _logger.info("Using the column %s of %s as %s.", known[0], self.settings.path, setting)
             elif names.count(name) == 1:
                 wanted.append(name)
             else:
-                several = " Separate the names of several columns by commas." if setting == "label_column" else ""
+                hints = {
+                    "label_column": " Separate the names of several columns by commas.",
+                    "path_column": " For a table of texts, set dataset = text_table.",
+                }
                 self.refuse(
-                    f" The table has {', '.join(names)}.{closest(name, names)}{several}",
+                    f" The table has {', '.join(names)}.{closest(name, names)}{hints.get(setting, '')}",
                     f"one column of {self.settings.path}",
                     setting,
                 )
@@ -197,7 +244,7 @@ class Table(ImageSource):
         if bad := [
             row for row in numbered if not (row[1][0] and (row[1][1] or may_be_empty) and split_called(row[1][2]))
         ]:
-            self.refuse(_rows(bad), "a path, a label and a split (train, validation or test) in each row")
+            self.refuse(_rows(bad), f"a {self.noun}, a label and a split (train, validation or test) in each row")
         if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in MISSING]:
             self.refuse(
                 f"{_rows(bad)} Label or remove these rows. If this is the name of a label, rename the label.",

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
 
 _READ_AT_ONCE = 4_096
+# Share of the files that may be notes beside the folders of labels.
+_MAX_BESIDE = 0.1
 
 _logger = logging.getLogger(__name__)
 
@@ -92,10 +94,10 @@ class Text(FileSource):
             self.refuse(" It contains no files.")
         tops = {path.partition("/")[0] for path in stamps_by_path if "/" in path}
         has_splits = bool(tops) and all(map(split_called, tops))
-        if has_splits and (labels := _labels_of(stamps_by_path)):
+        if has_splits and (labels := labels_in(stamps_by_path)):
             self.refuse(
-                f" The folders {', '.join(map(quoted, labels[:5]))} look like labels, which a text does not have. "
-                "Pass one of these folders to join its texts."
+                f" The folders {', '.join(map(quoted, labels[:5]))} look like labels, which a text does not have. To "
+                "learn the labels, set dataset = text_folder. Pass one of these folders to join its texts."
             )
         # Beside folders of splits a file is a note.
         files = SourceFiles(
@@ -131,13 +133,18 @@ class Text(FileSource):
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _labels_of(paths: Iterable[str]) -> list[str]:
-    """Subfolders of splits that look like labels, because each split has several of them with several files."""
+def labels_in(paths: Iterable[str]) -> list[str]:
+    """Folders of several files that look like labels, because each split has several of them and little beside them."""
+    parts = [path.split("/") for path in paths]
+    if not all(split_called(one[0]) for one in parts if len(one) > 1):
+        parts = [["train", *one] for one in parts]
     labels_by_split: dict[str, Counter[str]] = {}
-    for split, *rest in [path.split("/") for path in paths if "/" in path]:
-        labels_by_split.setdefault(split, Counter()).update(rest[:-1][:1])
-    in_all = set.intersection(*map(set, labels_by_split.values()))
-    labels = sorted(name for name in in_all if all(files[name] > 1 for files in labels_by_split.values()))
+    for split, *folders, _ in (one for one in parts if len(one) > 1):
+        labels_by_split.setdefault(split, Counter()).update(folders[:1])
+    in_all = set.intersection(*map(set, labels_by_split.values())) if labels_by_split else ()
+    if sum(len(one) == 2 for one in parts) > _MAX_BESIDE * len(parts):
+        return []
+    labels = sorted(name for name in in_all if any(files[name] > 1 for files in labels_by_split.values()))
     return labels if len(labels) > 1 else []
 
 

@@ -17,7 +17,7 @@ from pipeline.hardware.backend import choose_backend
 from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
-from pipeline.records.features import content_name, spec_from_json
+from pipeline.records.features import is_sequence, spec_from_json
 from pipeline.runs.load_model import load_trained
 from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
@@ -65,7 +65,7 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "records": stored,
         "division": {
             # Earlier records have only these two.
-            "by": manifest.get("division", "position" if spec[content_name(spec)].is_sequence else "key"),
+            "by": manifest.get("division", "position" if is_sequence(spec) else "key"),
             "test_share": manifest["source"]["test_share"],
             "validation_share": manifest["identity"].get("settings", {}).get("validation_share"),
         },

@@ -9,7 +9,7 @@ import pytest
 from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
-from pipeline.settings.data import SourceSettings
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import Location
 from pipeline.sources.source import kind_of
@@ -69,7 +69,7 @@ def test_files_are_joined_by_path_and_folders_of_splits_are_splits(write, tmp_pa
 
 
 def test_each_character_but_the_first_is_predicted_once(write, tmp_path):
-    info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(16)
+    info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(RecordsSettings(sequence_length=16))
     windows = read(info, tmp_path / "source", "train", 0, info.num_examples["train"])
     tokens = Vocabulary(info.label_names).encode(TEXT)
     assert windows.shape == ((len(TEXT) - 1) // 16, 17)
@@ -82,7 +82,7 @@ def test_each_character_but_the_first_is_predicted_once(write, tmp_path):
 def test_the_end_of_a_text_is_its_test_split_and_no_seed_has_a_say(write, tmp_path, validation):
     from pipeline.shards.splits import split_of_each
 
-    info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(16)
+    info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(RecordsSettings(sequence_length=16))
     sizes = split_sizes(info, Location(), validation)
     splits = list(split_of_each(info, Location(), "train", validation))
     held_out = ["validation"] * sizes.get("validation", 0)
@@ -178,13 +178,13 @@ def test_a_path_without_a_text_is_refused(tmp_path):
 def test_a_text_too_short_for_an_example_or_a_test_split_is_refused(write, tmp_path):
     info = resolved(write(a_txt=TEXT), tmp_path / "source")
     with pytest.raises(SettingsError, match="expected fewer than the 860 characters of the train split"):
-        info.cut(860)
+        info.cut(RecordsSettings(sequence_length=860))
     with pytest.raises(SettingsError, match="test_share: expected a share of 2 examples that leaves some to train"):
-        split_sizes(info.cut(400), Location(), 0.0)
+        split_sizes(info.cut(RecordsSettings(sequence_length=400)), Location(), 0.0)
 
 
 def test_an_artifact_that_has_another_text_is_damaged(write, tmp_path):
-    info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(16)
+    info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(RecordsSettings(sequence_length=16))
     (tmp_path / "source" / "train.tokens").write_bytes(b"\x00" * 100)
     with pytest.raises(DamagedArtifactError, match="expected the tokens of the text"):
         read(info, tmp_path / "source", "train", 0, 10)
@@ -206,4 +206,4 @@ def test_tiny_shakespeare_as_tfds_prepares_it(tmp_path):
     info = resolved(SourceSettings(dataset="tiny_shakespeare", origin="tfds"), tmp_path / "source")
     assert len(info.label_names) == 65
     assert info.num_examples == {"train": 1_003_854, "test": 111_540}
-    assert info.cut(100).num_examples == {"train": 10_038, "test": 1_115}
+    assert info.cut(RecordsSettings(sequence_length=100)).num_examples == {"train": 10_038, "test": 1_115}

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from pipeline.problems.problem import CONTENT, Problem
 from pipeline.problems.units import BYTES, Units
 from pipeline.records.features import Task
-from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import MODELS, TrainSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -62,12 +60,6 @@ class NextToken(Problem):
         import tensorflow as tf
 
         return inputs, tf.cast(labels, tf.int32)
-
-    def check(self, settings: TrainSettings) -> None:
-        """Refuse models for images too."""
-        super().check(settings)
-        if MODELS.is_ours(settings.model) and settings.model not in self.models:
-            refuse("Train", "model", f"a model for texts such as {self.models[0]}, like the records", settings.model)
 
     @property
     def evaluation(self) -> ModuleType:

@@ -1,0 +1,40 @@
+"""Text classification, the problem of predicting the label of a text. A model gets its first bytes in UTF-8."""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from pipeline.problems.problem import CONTENT, TARGET, Problem
+from pipeline.problems.units import Units
+from pipeline.records.features import LABEL, TEXT, Task
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class TextClassification(Problem):
+    """The model assigns a probability per label to each text."""
+
+    name = "text_classification"
+    features = {TEXT: CONTENT, LABEL: TARGET}
+    models = ("byte_cnn",)
+    units = Units("text", "texts", "texts")
+
+    def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
+        """Return the number of bytes of an example. Shorter texts end with zeros."""
+        return tuple(manifest["feature_spec"][TEXT]["shape"])
+
+    def task(self, manifest: Mapping) -> Task:
+        """Return the task with one label per text."""
+        return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
+
+    def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Return texts and labels as stored in the records."""
+        return columns[TEXT], columns[LABEL]
+
+    @property
+    def evaluation(self) -> ModuleType:
+        """The module evaluation.py."""
+        from pipeline.problems.text_classification import evaluation
+
+        return evaluation
