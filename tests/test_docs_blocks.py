@@ -269,12 +269,23 @@ def problems_in_text(page: str) -> Iterator[str]:
                 yield f"{page}:{token.map[0] + 1}: `{code}`: no such command"
 
 
+FILES = {
+    "flowers/daisy/1.jpg": "",
+    "reviews/negative/0.txt": "Dull.",
+    "reviews/negative/1.txt": "Long.",
+    "reviews/positive/0.txt": "Fine.",
+    "tags.csv": "path,tags\n",
+    "positions.csv": "path,x,y\n",
+}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_flag_and_setting_exists(page, tmp_path):
     text = (PROJECT / page).read_text(encoding="utf-8")
-    # A run of the path "flowers" looks at the names of the files.
-    (tmp_path / "flowers" / "daisy").mkdir(parents=True)
-    (tmp_path / "flowers" / "daisy" / "1.jpg").touch()
+    # A run of a path looks at the names of the files and at their first bytes.
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
     found = [f"{block.place}: {problem}" for block in blocks(page) for problem in problems_of(block, text, tmp_path)]
     found += problems_in_text(page)
     assert not found, "\n" + "\n".join(found)

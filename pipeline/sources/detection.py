@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pipeline.errors import message
 from pipeline.settings.setting_error import refuse
+from pipeline.sources.file_source import labels_in
 from pipeline.sources.source import SOURCES
-from pipeline.sources.text import labels_in
 
 # Enough to judge a folder. A notes file or a picture of a chart is a small part of them.
 _MAX_FILES, _MIN_SHARE = 1_000, 0.1

@@ -24,6 +24,8 @@ from pipeline.sources.source import Kind, Location, SourceInfo
 LABELS_NAME = "labels.txt"
 #: Text in lower case in cells without a value.
 MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
+# Share of the files that may be notes beside the folders of labels.
+_MAX_BESIDE = 0.1
 # Names of splits in lower case.
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
@@ -312,3 +314,18 @@ def _rename(names: Sequence[str]) -> str:
 def split_called(name: str) -> str:
     """The split with this name. "" if there is none."""
     return _SPLITS.get(name.lower(), "")
+
+
+def labels_in(paths: Iterable[str]) -> list[str]:
+    """Folders of several files that look like labels, because each split has several of them and little beside them."""
+    parts = [path.split("/") for path in paths]
+    if not all(split_called(one[0]) for one in parts if len(one) > 1):
+        parts = [["train", *one] for one in parts]
+    labels_by_split: dict[str, Counter[str]] = {}
+    for split, *folders, _ in (one for one in parts if len(one) > 1):
+        labels_by_split.setdefault(split, Counter()).update(folders[:1])
+    in_all = set.intersection(*map(set, labels_by_split.values())) if labels_by_split else ()
+    if sum(len(one) == 2 for one in parts) > _MAX_BESIDE * len(parts):
+        return []
+    labels = sorted(name for name in in_all if any(files[name] > 1 for files in labels_by_split.values()))
+    return labels if len(labels) > 1 else []

@@ -10,8 +10,7 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import Example, FileIndex, IndexedSplit
-from pipeline.sources.file_source import FileSource, SourceFiles, split_called
+from pipeline.sources.file_source import FileSource, SourceFiles, labels_in, split_called
 from pipeline.sources.files import (
     cannot_be_read,
     detect_encoding,
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
 
 _READ_AT_ONCE = 4_096
-# Share of the files that may be notes beside the folders of labels.
-_MAX_BESIDE = 0.1
 
 _logger = logging.getLogger(__name__)
 
@@ -131,21 +128,6 @@ class Text(FileSource):
         if carriage_returns := text.count("\r"):
             _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), f"{carriage_returns:,}")
         return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def labels_in(paths: Iterable[str]) -> list[str]:
-    """Folders of several files that look like labels, because each split has several of them and little beside them."""
-    parts = [path.split("/") for path in paths]
-    if not all(split_called(one[0]) for one in parts if len(one) > 1):
-        parts = [["train", *one] for one in parts]
-    labels_by_split: dict[str, Counter[str]] = {}
-    for split, *folders, _ in (one for one in parts if len(one) > 1):
-        labels_by_split.setdefault(split, Counter()).update(folders[:1])
-    in_all = set.intersection(*map(set, labels_by_split.values())) if labels_by_split else ()
-    if sum(len(one) == 2 for one in parts) > _MAX_BESIDE * len(parts):
-        return []
-    labels = sorted(name for name in in_all if any(files[name] > 1 for files in labels_by_split.values()))
-    return labels if len(labels) > 1 else []
 
 
 def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share: float) -> dict:

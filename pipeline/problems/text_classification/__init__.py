@@ -18,6 +18,7 @@ class TextClassification(Problem):
     name = "text_classification"
     features = {TEXT: CONTENT, LABEL: TARGET}
     models = ("byte_cnn",)
+    has_classes = True
     units = Units("text", "texts", "texts")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
