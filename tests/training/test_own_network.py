@@ -16,6 +16,7 @@ from pipeline.errors import SettingsError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import placeholder_images
+from pipeline.stage_process import IN_PROCESS
 
 
 def setup_module() -> None:
@@ -89,6 +90,8 @@ def test_a_subclassed_network_is_built_by_its_code_with_the_weights_of_the_run(
     package, small_records, tmp_path, monkeypatch, backend
 ):
     monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=":")
+    # A process that another test has started does not find the package.
+    monkeypatch.setenv(IN_PROCESS, "1")
     record = run(small_records, tmp_path / "a", model="my_package.subclassed:build", backend=backend)
     assert not (tmp_path / "a" / MODEL_NAME).exists()
     assert json.loads((tmp_path / "a" / "task.json").read_text())["task"]["num_labels"] == 10
