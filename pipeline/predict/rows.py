@@ -20,6 +20,7 @@ from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
 from pipeline.sources.labeled_texts import as_rows, cleaned
+from pipeline.sources.labeled_texts.table import TextTable
 
 _BATCH = 64
 #: Paths as text, the outputs of the model, float32 (examples, labels), and the reason for each unusable example.
@@ -92,6 +93,9 @@ def columns_of(names: Sequence[str], outputs: np.ndarray, errors: pa.StringArray
 
 def _text(path: Path) -> bytes | str:
     """Return a text as the source would store it, or the reason why it cannot."""
+    # As one text, a table would get one label.
+    if TextTable.has_name(path.name):
+        return "a table, write each text to a file"
     try:
         return cleaned(read_file(path))
     except UndecodableError as error:

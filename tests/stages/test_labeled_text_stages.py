@@ -77,7 +77,12 @@ def test_the_report_shows_mistakes_as_text(texts):
 
 
 def test_predict_and_export_give_the_labels(texts, tmp_path):
-    for name, content in {"a.txt": "Copper river.", "b.txt": "Silver river.", "c.txt": b"caf\xe9"}.items():
+    for name, content in {
+        "a.txt": "Copper river.",
+        "b.txt": "Silver river.",
+        "c.txt": b"caf\xe9",
+        "d.csv": "text",
+    }.items():
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     (run,) = [one for one in texts.artifacts("runs") if one.startswith("byte_cnn")]
     found = texts.command("predict", str(tmp_path), "--model", run, "--output", str(tmp_path / "out"))
@@ -87,6 +92,7 @@ def test_predict_and_export_give_the_labels(texts, tmp_path):
         ("with", ""),
         ("without", ""),
         ("", "not UTF-8 text"),
+        ("", "a table, write each text to a file"),
     ]
     exported = texts.here("tasks", "Export", *FAST)
     assert exported.returncode == 0, exported.stderr
