@@ -98,6 +98,12 @@ def _with_outputs(model: keras.Model, task: Task, name: str) -> keras.Model:
             model = keras.models.clone_model(model, clone_function=lambda layer: logits if layer is last else layer)
         inputs, outputs = model.inputs[0], model.outputs[0]
     else:
+        expected = ("sigmoid", "linear") if task.meaning == LABELS else ("linear",)
+        if (activation := _activation(model)) not in ("", *expected):
+            kind = "several labels" if task.meaning == LABELS else "numbers"
+            raise _refusal(
+                name, f"{kind} need a last layer with the activation {' or '.join(expected)}, not {activation}"
+            )
         inputs = keras.Input(task.input_shape, dtype="uint8")
         outputs = model(inputs)
     if task.meaning == LABELS:
@@ -123,8 +129,13 @@ def _with_both_labels(model: keras.Model, input_shape: tuple[int, ...]) -> keras
 
 
 def _is_sigmoid(model: keras.Model) -> bool:
+    return _activation(model) == "sigmoid"
+
+
+def _activation(model: keras.Model) -> str:
+    """Name of the activation of the last layer. "" if it is unknown."""
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
-    return getattr(activation, "__name__", "") == "sigmoid"
+    return getattr(activation, "__name__", "")
 
 
 def load_builder(name: str) -> Callable:

@@ -17,7 +17,7 @@ from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import used_bytes
 from pipeline.models.build import build_for_task
 from pipeline.models.model import LOGITS
-from pipeline.problems import problem_class, problem_of_records
+from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem, open_split
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
@@ -30,7 +30,7 @@ from pipeline.streams.tf_data import InputStream
 #: (batch,) of encoded images or texts in UTF-8.
 PIXELS_SIGNATURE, ENCODED_SIGNATURE, UTF8_SIGNATURE = "serving_default", "encoded_images", "utf8_texts"
 _BATCH = 500
-# Relative difference of numbers that count as the same answer.
+# Difference of numbers that count as the same answer, in standard deviations.
 _TOLERANCE = 0.01
 
 #: Inputs (batch, …) → outputs (batch, …), probabilities instead of logits.
@@ -71,7 +71,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
     exporters = exporters_of(problem.name)
     for exporter in exporters:
         pkgutil.resolve_name(exporter.form).write(job, folder / exporter.file)
-    facts = _compare(folder, exporters, loaded, test)
+    facts = _compare(folder, exporters, loaded, test, problem)
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
@@ -174,9 +174,11 @@ def _rows(texts: tf.Tensor, length: int) -> tf.Tensor:
     return tf.io.decode_raw(texts, tf.uint8, fixed_length=length)
 
 
-def _compare(folder: Path, exporters: Sequence[Exporter], loaded: LoadedModel, test: InputStream) -> dict:
+def _compare(
+    folder: Path, exporters: Sequence[Exporter], loaded: LoadedModel, test: InputStream, problem: Problem
+) -> dict:
     """Return the contents of export.json."""
-    problem, count = problem_class(loaded.record.problem)(), test.split.num_examples
+    count = test.split.num_examples
     forms, predictors = {}, {}
     for exporter in exporters:
         path = folder / exporter.file
@@ -196,7 +198,9 @@ def _add(form: dict[str, float], pred: np.ndarray, expected: np.ndarray, labels:
     answers = problem.answers(pred)
     # An example with several labels counts by the share of right ones.
     for name, others in (("accuracy", labels), ("agreement", problem.answers(expected))):
-        form[name] += float(np.isclose(answers, others, rtol=_TOLERANCE).reshape(len(labels), -1).mean(axis=1).sum())
+        form[name] += float(
+            np.isclose(answers, others, rtol=0, atol=_TOLERANCE).reshape(len(labels), -1).mean(axis=1).sum()
+        )
     form["largest_difference"] = max(form["largest_difference"], float(np.abs(pred - expected).max()))
 
 

@@ -117,18 +117,22 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> N
         csv.writer(file).writerows([header, *rows])
 
 
-def warnings(results: Mapping, num_test: int, *, has_labels: bool = True, noun: str = "image") -> list[list[str]]:
+def warnings(
+    results: Mapping, num_test: int, *, has_labels: bool = True, has_classes: bool = True, noun: str = "image"
+) -> list[list[str]]:
     """[headline, explanation] of each warning. Examples without labels are sequences of a text.
 
-    ``noun`` is the name of an example with a label.
+    ``has_classes`` is whether examples have one label each, and ``noun`` the name of an example with labels.
     """
     kinds = ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train", "near_test_in_train")
-    return [_warning(kind, results[kind], num_test, has_labels, noun).split("\n") for kind in kinds if results[kind]]
+    found = [kind for kind in kinds if results[kind]]
+    return [_warning(kind, results[kind], num_test, has_labels, has_classes, noun).split("\n") for kind in found]
 
 
 @message
-def _warning(kind: str, result: Any, num_test: int, has_labels: bool, noun: str) -> str:
+def _warning(kind: str, result: Any, num_test: int, has_labels: bool, has_classes: bool, noun: str) -> str:
     files = "The file duplicates.csv next to the records lists them."
+    without = " The evaluation also states the accuracy without them." if has_classes else ""
     if kind == "never_trained_on":
         # Control characters as string literals.
         counts = {name if name.isprintable() and name.strip() else ascii(name): n for name, n in result.items()}
@@ -139,7 +143,7 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool, noun: str)
     if kind == "imbalance":
         (large, most), (small, least) = result["largest"], result["smallest"]
         reason = f"The train split has {most:,} of {large} and {least:,} of {small}, at least ten times as many"
-        remedy = "Read the recall of each label, and try [Train] class_weight = balanced."
+        remedy = f"Read the recall of each label{', and try [Train] class_weight = balanced' * has_classes}."
         return f"Very unequal labels\n{reason}. Accuracy shows little about the rare labels. {remedy}"
     if kind == "two_labels":
         examples = f"1 {noun} has" if result == 1 else f"{result:,} {noun}s have"
@@ -151,12 +155,9 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool, noun: str)
     if kind == "near_test_in_train":
         share = f"{share} images differ from a train image in little more than size, quality, brightness or color"
         files = files.replace(DUPLICATES_NAME, NEAR_DUPLICATES_NAME)
-        return (
-            f"Test images that resemble train images\n{share}. {files} The evaluation also states the accuracy "
-            "without them."
-        )
+        return f"Test images that resemble train images\n{share}. {files}{without}"
     share = f"{share} {noun}s are also in the train split, with the same bytes"
-    return f"Test {noun}s in the train split\n{share}. The evaluation also states the accuracy without them. {files}"
+    return f"Test {noun}s in the train split\n{share}.{without} {files}"
 
 
 @message

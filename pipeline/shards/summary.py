@@ -117,7 +117,9 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     targets = {}
     if spec.get(LABEL) and spec[LABEL].dtype == "float32":
         values = np.array(read_index(listing).splits["train"].labels)[examples["train"]["index"]]
-        targets = {"means": values.mean(axis=0).tolist(), "deviations": values.std(axis=0).tolist()}
+        # The sum of equal numbers is rounded, so their deviation would not be 0.
+        deviations = np.where(np.ptp(values, axis=0), values.std(axis=0), 0)
+        targets = {"means": values.mean(axis=0).tolist(), "deviations": deviations.tolist()}
     if listing and (skipped := read_index(listing).skipped):
         rows = ((file.path, file.reason, file.detail) for file in skipped)
         write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), rows)
@@ -133,7 +135,11 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         "findings": findings,
         **_texts(job),
         "warnings": warnings(
-            findings, job.num_examples.get("test", 0), has_labels=LABEL in spec, noun=content_name(spec)
+            findings,
+            job.num_examples.get("test", 0),
+            has_labels=LABEL in spec,
+            has_classes=LABEL in spec and spec[LABEL].is_number,
+            noun=content_name(spec),
         ),
         "dataset_verified": job.is_fixed and source_digests == CONTENT_DIGESTS.get(source.dataset),
         "files": {

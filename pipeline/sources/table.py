@@ -93,7 +93,8 @@ class Table(ImageSource):
             names.pop()
             split_names = columns.pop()
         paths = self.names_of(cells)
-        labels = [*map(settings.label_separator.join, zip(*columns, strict=True))]
+        # A row with a missing value in one of several columns counts as one without a label.
+        labels = [next((cell for cell in row if _is_missing(cell)), "".join(row)) for row in zip(*columns, strict=True)]
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
         if "train" not in map(split_called, split_names):
             self.refuse(expected="a table with rows of the train split")
@@ -245,7 +246,7 @@ class Table(ImageSource):
             row for row in numbered if not (row[1][0] and (row[1][1] or may_be_empty) and split_called(row[1][2]))
         ]:
             self.refuse(_rows(bad), f"a {self.noun}, a label and a split (train, validation or test) in each row")
-        if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in MISSING]:
+        if bad := [(number, (row[1],)) for number, row in numbered if row[1] and _is_missing(row[1])]:
             self.refuse(
                 f"{_rows(bad)} Label or remove these rows. If this is the name of a label, rename the label.",
                 "a label in each row",
@@ -256,6 +257,10 @@ class Table(ImageSource):
         times = Counter(path for path, _, _ in rows)
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
             self.refuse(_rows(bad), "one row per image")
+
+
+def _is_missing(cell: str) -> bool:
+    return not cell or cell.strip().lower() in MISSING
 
 
 @message

@@ -14,6 +14,9 @@ CLASSES, MULTI_LABEL, REGRESSION = "image_classification", "multi_label", "regre
 # As programs write one, in some languages with a comma.
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d+")
+_TRUTHS = {"false": 0.0, "true": 1.0}
+# Distance of neighboring numbers around 1 in the records, and its largest share of the range of a column.
+_FLOAT32_STEP, _MAX_STEP_SHARE = 2**-23, 1e-3
 _LIST = re.compile(r"\[.*\]")
 # Minimum number of rows to judge by the number of different values.
 _MIN_ROWS, _MAX_DISTINCT_SHARE = 20, 0.9
@@ -55,6 +58,17 @@ def targets_of(
         bad = next(cell for cell, is_valid in zip(numbers, valid, strict=True) if not is_valid)
         expected = "0 or 1 in each cell" if problem == MULTI_LABEL else "a number in each cell"
         refuse(f" Found {bad!r}. For labels with a separator, set label_separator.", expected, "label_column")
+    for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
+        low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
+        if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):
+            refuse(
+                f" Those of {name} are all the same."
+                if low == high
+                else f" Those of {name} are from {low} to {high}, "
+                "and 32 bits cannot tell them apart. Subtract a constant.",
+                "numbers that differ",
+                "label_column",
+            )
     kind = int if problem == MULTI_LABEL else float
     return Targets(
         problem, tuple(names), [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
@@ -64,7 +78,7 @@ def targets_of(
 def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:
     """The problem of [Source] problem = auto."""
     are_numbers, problem = all(map(_NUMBER.fullmatch, values)), CLASSES
-    if settings.label_separator or (len(names) > 1 and values <= {"0", "1"}):
+    if settings.label_separator or (len(names) > 1 and {_number(cell) for cell in values} <= {0, 1}):
         problem = MULTI_LABEL
     elif are_numbers and (len(names) > 1 or not all(map(_INTEGER.fullmatch, values))):
         problem = REGRESSION
@@ -74,6 +88,9 @@ def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Se
 
 
 def _number(cell: str) -> float:
+    """The number in a cell, 0 or 1 for a truth value, and NaN for any other text."""
+    if cell.lower() in _TRUTHS:
+        return _TRUTHS[cell.lower()]
     return float(cell.replace(",", ".")) if _NUMBER.fullmatch(cell) else math.nan
 
 

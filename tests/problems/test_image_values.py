@@ -208,6 +208,47 @@ def test_a_model_that_does_not_see_the_image_fails_these_limits(write_records_of
         assert facts["mean_average_precision"] < 0.55
 
 
+def test_a_number_that_is_constant_in_the_train_split_has_no_deviation(write_records_of, tmp_path):
+    """The mean of many 0.1 differs from 0.1 in the last digits."""
+    from pipeline.problems import problem_of_records
+
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("path", "x", "split"))
+        for index in range(23):
+            Image.new("RGB", (8, 8), (index, 0, 0)).save(tmp_path / f"{index}.png")
+            rows.writerow((f"{index}.png", 0.1 if index < 20 else 0.5, "train" if index < 20 else "test"))
+    source = {"dataset": "table", "label_column": "x", "split_column": "split"}
+    manifest = write_records_of(tmp_path / "table.csv", source=source).manifest
+    assert manifest["deviations"] == [0.0]
+    task = problem_of_records(manifest).task(manifest)
+    assert task.deviations == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "activation", "said"),
+    [
+        ("labels", "softmax", "several labels need a last layer with the activation sigmoid or linear, not softmax"),
+        ("values", "sigmoid", "numbers need a last layer with the activation linear, not sigmoid"),
+        ("values", "relu", "not relu"),
+    ],
+)
+def test_a_last_layer_that_cannot_give_the_answers_is_refused(tmp_path, monkeypatch, meaning, activation, said):
+    from pipeline.errors import SettingsError
+    from pipeline.models.build import build_for_task
+    from pipeline.records.features import Task
+
+    name = f"{meaning}_{activation}"
+    (tmp_path / f"{name}.py").write_text(
+        "import keras\n\n\ndef build(shape, labels):\n"
+        "    layers = [keras.Input(shape, dtype='uint8'), keras.layers.Rescaling(1 / 255), keras.layers.Flatten()]\n"
+        f"    return keras.Sequential([*layers, keras.layers.Dense(labels, activation={activation!r})])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SettingsError, match=said):
+        build_for_task(Task((8, 8, 3), 256, (), 3, meaning, (0.0,) * 3, (1.0,) * 3), f"{name}:build", "float32")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [({"augment": "mixup:0.2"}, "no mixup"), ({"label_smoothing": 0.1}, "label_smoothing: expected 0")],

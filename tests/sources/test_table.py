@@ -312,8 +312,10 @@ def test_a_cell_has_any_number_of_labels_with_a_separator(images, tmp_path, cell
     assert [labels[path.removeprefix("./")] for path in ROWS["path"]] == [[1, 1], [0, 0], [0, 1], [1, 0]]
 
 
-def test_columns_of_zeros_and_ones_are_labels(images, tmp_path):
-    table = write(images, "parquet", {**ROWS, "cat": [0, 1, 1, 0], "dog": [1, 1, 0, 0]})
+@pytest.mark.parametrize("kind", [int, float, bool])
+def test_columns_of_zeros_and_ones_are_labels(images, tmp_path, kind):
+    rows = {"cat": [*map(kind, (0, 1, 1, 0))], "dog": [*map(kind, (1, 1, 0, 0))]}
+    table = write(images, "parquet", {**ROWS, **rows})
     info, labels = values(table, tmp_path, label_column="dog, cat")
     assert (info.problem, info.label_names) == ("multi_label", ("dog", "cat"))
     assert [labels[path.removeprefix("./")] for path in ROWS["path"]] == [[1, 0], [1, 1], [0, 1], [0, 0]]
@@ -345,7 +347,22 @@ def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
     [
         ({"x": ["1", "a", "2", "3"]}, {"label_column": "x", "problem": "regression"}, "got 'x'. Found 'a'."),
         ({"x": ["1", "2", "0", "1"]}, {"label_column": "x", "problem": "multi_label"}, "expected 0 or 1 in each cell"),
-        ({"x": ["1", "", "2", "3"], "y": [1, 2, 3, 4]}, {"label_column": "x,y", "problem": "regression"}, "Found ''."),
+        (
+            {"x": ["1", "", "2", "3"], "y": [1, 2, 3, 4]},
+            {"label_column": "y,x"},
+            "Found row 2 ('cats/001.png', '', 'train')",
+        ),
+        ({"x": ["1", "NaN", "0", "1"], "y": [1, 0, 0, 1]}, {"label_column": "y,x"}, "Found row 2 ('NaN')"),
+        (
+            {"x": ["0.1"] * 4},
+            {"label_column": "x"},
+            "expected numbers that differ, got 'x'. Those of x are all the same.",
+        ),
+        (
+            {"x": ["1e9", "1000000000.5", "1000000001", "1000000000.2"]},
+            {"label_column": "x"},
+            "Those of x are from 1000000000.0 to 1000000001.0, and 32 bits cannot tell them apart. Subtract a constant.",
+        ),
         ({"x": ["a", "b", "a", "b"]}, {"label_column": "x,label"}, "expected one column"),
         ({"label": ["a", "a;a", "", ""]}, {"label_separator": ";"}, "expected at least two labels"),
         ({}, {"problem": "ranking"}, "[Source] problem: expected one of auto, image_classification, multi_label"),

@@ -59,7 +59,12 @@ def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, fla
     page = (luigi.root / "report" / "report.html").read_text()
     assert [text for text in shown if text not in page] == []
     assert "<b>light</b>" not in page
-    assert (luigi.root / "report" / "report.md").exists()
+    card = (luigi.root / "report" / "model-card.md").read_text()
+    assert ("any number of the labels" in card, "The numbers, in the order" in card) == (
+        problem == "multi_label",
+        problem == "regression",
+    )
+    assert ("The validation split was held out" in card) == (problem == "multi_label")
     assert luigi.command("verify").returncode == 0
     settings = ["--Source-dataset", "table", "--Source-path", str(table), *flags]
     done = luigi.command("predict", str(table.parent), *settings, "--output", str(tmp_path / "out"))

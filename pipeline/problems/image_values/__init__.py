@@ -110,8 +110,8 @@ class Regression(_ImageValues):
         return ((labels - self._means) / self._deviations).astype("float32"), "identity"
 
     def answers(self, outputs: "np.ndarray") -> "np.ndarray":
-        """Return the outputs."""
-        return outputs
+        """Return the outputs in standard deviations from the mean."""
+        return (outputs - self._means) / self._deviations
 
     @property
     def evaluation(self) -> ModuleType:

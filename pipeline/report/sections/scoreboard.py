@@ -264,7 +264,8 @@ def metric(row: Row) -> Cell:
         f"{tta} with TTA" if tta else "",
         f"validation {validation}{f' ({validation_tta} with TTA)' if validation_tta else ''}" if validation else "",
         counted(row),
-        *(f"{title} {value}" for title, value in scores_of(row.run)),
+        # Scores are not means. A row of several seeds has those of the run in the middle.
+        *(f"{title} {value}{f' (seed {row.run.seed})' * (len(row.runs) > 1)}" for title, value in scores_of(row.run)),
     ]
     return Cell(ranking_metric(row.run, row) or MISSING, tuple(filter(None, notes)))
 
