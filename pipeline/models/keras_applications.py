@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.errors import DatasetUnavailableError
+from pipeline.errors import DatasetUnavailableError, message
 from pipeline.models.model import gives_logits, last_layer, named_variables
 
 # Standard deviations of the colors in ImageNet, as EfficientNet uses them.
@@ -57,6 +57,11 @@ def read_keras_weights(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
     return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(backbone).items()}
 
 
+@message
+def _another_folder(folder: Path) -> str:
+    return f"Keras used a folder other than {folder}, which must be writable"
+
+
 def download(model: str, file: Path) -> None:
     """Let Keras download the weights of a [Train] model to ``file`` and check their digest.
 
@@ -68,7 +73,7 @@ def download(model: str, file: Path) -> None:
     socket.setdefaulttimeout(_TIMEOUT_SECONDS)
     try:
         getattr(keras.applications, model.partition(":")[2])(include_top=False, weights="imagenet")
-        reason = f"Keras used a folder other than {file.parent}, which must be writable"
+        reason = _another_folder(file.parent)
     # Keras raises a bare Exception.
     except Exception as error:
         reason = " ".join(str(error).split())

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from pipeline.errors import message
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
@@ -171,11 +172,13 @@ class Problem(abc.ABC):
         other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
         is_other = self.models and MODELS.is_ours(settings.model) and settings.model not in self.models
         if is_other or any(settings.model in other.models for other in other_problems):
-            such_as = f" such as {self.models[0]}" if self.models else ""
-            refuse("Train", "model", f"a model for {self.units.files}{such_as}, like the records", settings.model)
+            refuse("Train", "model", _own_model(self.units.files, self.models), settings.model)
         if settings.class_weight != "none" and not self.has_classes:
-            expected = f"none, as {self.units.files} of these records have no single label each"
-            refuse("Train", "class_weight", expected, settings.class_weight)
+            refuse(
+                *("Train", "class_weight"),
+                f"none, as {self.units.files} of these records have no single label each",
+                settings.class_weight,
+            )
         if self.can_augment:
             return
         if settings.augment:
@@ -216,3 +219,8 @@ class Problem(abc.ABC):
         - quick_metrics(model, stream) returns the same for an epoch whose predictions are not used further.
         - evaluate(predictions, run) writes evaluation.json of an ``EvaluatedRun`` and returns an ``EvaluationSummary``.
         """
+
+
+@message
+def _own_model(files: str, models: Sequence[str]) -> str:
+    return f"a model for {files}{f' such as {models[0]}' if models else ''}, like the records"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
+from pipeline.errors import message
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.schema import AUTO
 from pipeline.sources.file_source import checked_labels, natural
@@ -56,23 +57,27 @@ def targets_of(
     valid = [number in (0, 1) if problem == MULTI_LABEL else math.isfinite(number) for number in numbers.values()]
     if not all(valid):
         bad = next(cell for cell, is_valid in zip(numbers, valid, strict=True) if not is_valid)
-        expected = "0 or 1 in each cell" if problem == MULTI_LABEL else "a number in each cell"
-        refuse(f" Found {bad!r}. For labels with a separator, set label_separator.", expected, "label_column")
+        refuse(f" Found {bad!r}. For labels with a separator, set label_separator.", _cells(problem), "label_column")
     for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
         low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
         if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):
-            refuse(
-                f" Those of {name} are all the same."
-                if low == high
-                else f" Those of {name} are from {low} to {high}, "
-                "and 32 bits cannot tell them apart. Subtract a constant.",
-                "numbers that differ",
-                "label_column",
-            )
+            refuse(_range(name, low, high), "numbers that differ", "label_column")
     kind = int if problem == MULTI_LABEL else float
     return Targets(
         problem, tuple(names), [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
     )
+
+
+@message
+def _cells(problem: str) -> str:
+    return "0 or 1 in each cell" if problem == MULTI_LABEL else "a number in each cell"
+
+
+@message
+def _range(name: str, low: float, high: float) -> str:
+    if low == high:
+        return f" Those of {name} are all the same."
+    return f" Those of {name} are from {low} to {high}, and 32 bits cannot tell them apart. Subtract a constant."
 
 
 def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:

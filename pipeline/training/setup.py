@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 
 from pipeline.augmentation.augment import Augmentation
-from pipeline.errors import plural
+from pipeline.errors import message, plural
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
@@ -22,7 +22,7 @@ from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PHASES
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import JAX, refuse_without_validation
+from pipeline.settings.training import JAX, TrainSettings, refuse_without_validation
 from pipeline.streams.numpy_stream import ColumnStream
 from pipeline.streams.tf_data import InputStream, fits_in_memory
 from pipeline.training.fine_tuning import effective_fine_tune
@@ -145,15 +145,16 @@ class TrainingSetup:
             group.check_equal("devices", devices)
         if receipt["mismatch"]:
             _logger.warning("Falling back to %s. %s", receipt["effective_device"], receipt["mismatch"]["cause"])
-        requested = f", requested {settings.device}" if settings.device != "auto" else ""
-        _logger.info(
-            "Training %s on %s (%s, %s%s), %s%s%s",
-            *(settings.model, receipt["effective_device"], receipt["device_name"], verdict(receipt), requested),
-            self.precision,
-            f", {receipt['num_replicas']} replicas" if receipt["num_replicas"] > 1 else "",
-            " with XLA" if self.jit_compile else "",
-        )
+        _logger.info("%s", _beginning(settings, receipt, self.precision, self.jit_compile))
         return receipt
+
+
+@message
+def _beginning(settings: TrainSettings, receipt: Receipt, precision: str, jit_compile: bool) -> str:
+    requested = f", requested {settings.device}" if settings.device != "auto" else ""
+    device = f"{receipt['effective_device']} ({receipt['device_name']}, {verdict(receipt)}{requested})"
+    replicas = f", {receipt['num_replicas']} replicas" if receipt["num_replicas"] > 1 else ""
+    return f"Training {settings.model} on {device}, {precision}{replicas}{' with XLA' if jit_compile else ''}"
 
 
 def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placement) -> InputStream:

@@ -5,8 +5,11 @@ import pytest
 
 from pipeline.errors import SettingsError
 from pipeline.problems.next_token import NextToken
+from pipeline.problems.text_classification import TextClassification
 from pipeline.records.features import Task
 from pipeline.settings.training import MODELS
+
+FOR_TEXTS = (*NextToken.models, *TextClassification.models)
 
 
 def setup_module() -> None:
@@ -65,7 +68,7 @@ def check_model(name, input_shape, num_outputs, folder):
     outputs = model(inputs).numpy()
     assert outputs.dtype == np.float32
     assert outputs.shape == (2, *(input_shape if name in NextToken.models else ()), num_outputs)
-    if name not in NextToken.models:
+    if name not in FOR_TEXTS:
         task = Task(input_shape, 256, (), num_outputs)
         are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, rtol=1e-5)
         assert kind_of_outputs(task, name, "float32") == ("probabilities" if are_probabilities else "logits")
@@ -78,7 +81,7 @@ def check_model(name, input_shape, num_outputs, folder):
 @pytest.mark.parametrize("name", [*MODELS, "keras.applications:ConvNeXtTiny"])
 def test_depthwise_convolutions_are_found_in_the_model(name):
     """They are slower in bfloat16 on a CPU."""
-    shape = (6,) if name in NextToken.models else (32, 32, 3)
+    shape = (6,) if name in FOR_TEXTS else (32, 32, 3)
     task = Task(input_shape=shape, inputs=256, label_shape=(), num_labels=5)
     # A convolution in as many groups as channels is a depthwise one.
     assert has_depthwise_convolutions(name, task) == (name in ("efficientnet_lite0", "keras.applications:ConvNeXtTiny"))
@@ -86,10 +89,10 @@ def test_depthwise_convolutions_are_found_in_the_model(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_meets_the_contract(name, tmp_path):
-    check_model(name, (6,) if name in NextToken.models else (16, 16, 3), 5, tmp_path)
+    check_model(name, (6,) if name in FOR_TEXTS else (16, 16, 3), 5, tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in NextToken.models])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in FOR_TEXTS])
 def test_a_model_takes_images_of_any_shape_from_8_pixels(name):
     for shape in ((8, 8, 3), (28, 12, 1), (9, 16, 4)):
         assert build_model(name, shape, 7).outputs[0].shape == (None, 7)

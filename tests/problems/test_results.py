@@ -31,7 +31,7 @@ def test_another_way_to_judge_runs_trains_none_of_them_again():
 def test_a_metric_that_ranks_no_run_and_templates_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match=r"Ranking\.metric: expected test_accuracy or test_loss, got 'f1'"):
         Ranking("f1", greater_is_better=True, predictions_per_draw=1)
-    with pytest.raises(ValueError, match="card_templates: expected one of '', 'images', 'texts', got 'sums'"):
+    with pytest.raises(ValueError, match=r"card_templates: expected one of .*'labeled-texts', got 'sums'"):
         Results(card_templates="sums")
     assert {*METRICS} == {*SURER}
 

@@ -17,9 +17,9 @@ def glossary(report: Report) -> Iterator[Section]:
     units = [unit for _, unit in sorted(run_units, key=str)]
     terms = []
     for line in (TEMPLATES / "glossary.txt").read_text(encoding="utf-8").splitlines():
-        # A scope limits a line to problems on images or on texts.
+        # A scope limits a line to problems with such examples.
         scope, _, text = line.rpartition("| ")
-        if scoped := [unit for unit in units if scope in ("", unit.files)]:
+        if scoped := [unit for unit in units if scope in ("", unit.examples)]:
             fields = ("singular", "plural", "rate", "examples")
             words = {name: " or ".join(dict.fromkeys(getattr(unit, name) for unit in scoped)) for name in fields}
             term, _, meaning = text.format(**words).partition(": ")
