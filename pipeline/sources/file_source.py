@@ -200,14 +200,11 @@ class LabeledSource(FileSource):
             for example in examples:
                 splits.setdefault(example.group, set()).add(split)
                 if example.group.strip().lower() in {"", *MISSING}:
-                    hint = f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row."
-                    self.refuse(hint, "a column with a value in each row", "group_column")
+                    self.refuse(_no_group(example), "a column with a value in each row", "group_column")
         if shared := min((group for group, its in splits.items() if len(its) > 1), default=""):
-            hint = f" {shared!r} is in {' and '.join(sorted(splits[shared]))}. Change its splits, or name no column."
-            self.refuse(hint, "a column whose values are in one split each", "group_column")
+            self.refuse(_shared(shared, splits[shared]), "a column whose values are in one split each", "group_column")
         if len(splits) < 2:
-            hint = f" All rows have {min(splits)!r}."
-            self.refuse(hint, "a column with at least two different values", "group_column")
+            self.refuse(_single(min(splits)), "a column with at least two different values", "group_column")
 
     def common_facts(self, index: FileIndex, files: SourceFiles) -> dict:
         """Fields of ``SourceInfo`` that do not depend on the kind of examples."""
@@ -309,6 +306,21 @@ def _rename(names: Sequence[str]) -> str:
     spaces = any(name != name.strip() for name in names)
     space = " Remove spaces at the start and the end." if spaces else ""
     return f" Rename {', '.join(map(ascii, names))}.{space}"
+
+
+@message
+def _no_group(example: Example) -> str:
+    return f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row."
+
+
+@message
+def _shared(group: str, splits: Iterable[str]) -> str:
+    return f" {group!r} is in {' and '.join(sorted(splits))}. Change its splits, or name no column."
+
+
+@message
+def _single(group: str) -> str:
+    return f" All rows have {group!r}."
 
 
 def split_called(name: str) -> str:

@@ -206,15 +206,8 @@ class Table(ImageSource):
             elif names.count(name) == 1:
                 wanted.append(name)
             else:
-                hints = {
-                    "label_column": " Separate the names of several columns by commas.",
-                    "path_column": " For a table of texts, set dataset = text_table.",
-                }
-                self.refuse(
-                    f" The table has {', '.join(names)}.{closest(name, names)}{hints.get(setting, '')}",
-                    f"one column of {self.settings.path}",
-                    setting,
-                )
+                hint = f"{_of_table(names)}{closest(name, names)}{_remedy(setting)}"
+                self.refuse(hint, f"one column of {self.settings.path}", setting)
         return wanted
 
     def _label_columns(self, names: Sequence[str]) -> list[str]:
@@ -257,6 +250,20 @@ class Table(ImageSource):
         times = Counter(path for path, _, _ in rows)
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
             self.refuse(_rows(bad), "one row per image")
+
+
+@message
+def _of_table(names: Sequence[str]) -> str:
+    return f" The table has {', '.join(names)}."
+
+
+@message
+def _remedy(setting: str) -> str:
+    """The hint for a missing column."""
+    return {
+        "label_column": " Separate the names of several columns by commas.",
+        "path_column": " For a table of texts, set dataset = text_table.",
+    }.get(setting, "")
 
 
 def _is_missing(cell: str) -> bool:

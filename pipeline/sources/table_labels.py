@@ -77,7 +77,7 @@ def _cells(problem: str) -> str:
 def _range(name: str, low: float, high: float) -> str:
     if low == high:
         return f" Those of {name} are all the same."
-    return f" Those of {name} are from {low} to {high}, and 32 bits cannot tell them apart. Subtract a constant."
+    return f" Those of {name} are from {low} to {high}, and they differ too little for 32 bits. Subtract a constant."
 
 
 def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:

@@ -361,7 +361,7 @@ def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
         (
             {"x": ["1e9", "1000000000.5", "1000000001", "1000000000.2"]},
             {"label_column": "x"},
-            "from 1000000000.0 to 1000000001.0, and 32 bits cannot tell them apart. Subtract a constant.",
+            "from 1000000000.0 to 1000000001.0, and they differ too little for 32 bits. Subtract a constant.",
         ),
         ({"x": ["a", "b", "a", "b"]}, {"label_column": "x,label"}, "expected one column"),
         ({"label": ["a", "a;a", "", ""]}, {"label_separator": ";"}, "expected at least two labels"),
