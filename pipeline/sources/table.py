@@ -126,7 +126,8 @@ class Table(ImageSource):
                 if pyarrow.types.is_nested(kind := schema.field(name).type):
                     self.refuse(
                         f" The column {name} has values of the type {kind}. Write one text or number into each cell. "
-                        "For images inside the file, set dataset = parquet.",
+                        "Several labels have a character between them, the label_separator. For images inside the "
+                        "file, set dataset = parquet.",
                         "columns of texts or numbers",
                     )
             table = pyarrow.parquet.read_table(self.path, columns=wanted)
