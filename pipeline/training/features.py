@@ -22,11 +22,12 @@ from pipeline.artifacts.publish import publishing
 from pipeline.errors import DamagedArtifactError
 from pipeline.models.model import last_layer
 from pipeline.problems.problem import Stream
-from pipeline.training.launch import FeaturesArtifact
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    # Benchmarks of a GPU need no pydantic, which this imports.
+    from pipeline.training.launch import FeaturesArtifact
     from pipeline.training.setup import TrainingSetup
 
 # What the settings leave open, but changes the values.
@@ -93,7 +94,7 @@ def _compute(model: keras.Model, streams: Mapping[str, Stream]) -> dict[str, dic
     return columns
 
 
-def _is_valid(artifact: FeaturesArtifact, used: Mapping) -> bool:
+def _is_valid(artifact: "FeaturesArtifact", used: Mapping) -> bool:
     """Whether the artifact is here, undamaged, and was computed as this run computes."""
     try:
         manifest = read_manifest(artifact.folder)
@@ -103,7 +104,7 @@ def _is_valid(artifact: FeaturesArtifact, used: Mapping) -> bool:
     return manifest["fingerprint"] == fingerprint(artifact.identity) and manifest.get("used") == used
 
 
-def _publish(artifact: FeaturesArtifact, columns: Mapping[str, Mapping[str, np.ndarray]], details: Mapping) -> None:
+def _publish(artifact: "FeaturesArtifact", columns: Mapping[str, Mapping[str, np.ndarray]], details: Mapping) -> None:
     num_bytes = sum(array.nbytes for one in columns.values() for array in one.values())
     with publishing(artifact.folder, bytes_needed=num_bytes) as folder:
         for split, one in columns.items():

@@ -190,7 +190,8 @@ def test_numbers_are_learned_up_to_their_noise(write_records_of, table, tmp_path
 @pytest.mark.parametrize("column", ["angle", "disc,square,triangle"])
 def test_a_model_that_does_not_see_the_image_fails_these_limits(write_records_of, table, tmp_path, monkeypatch, column):
     activation = None if column == "angle" else "sigmoid"
-    (tmp_path / "blind_model.py").write_text(
+    name = f"blind_{'angle' if activation is None else 'labels'}"
+    (tmp_path / f"{name}.py").write_text(
         "import keras\n\n\n"
         "def build(shape, labels):\n"
         "    layers = keras.layers\n"
@@ -200,7 +201,7 @@ def test_a_model_that_does_not_see_the_image_fails_these_limits(write_records_of
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     source = {"label_column": column}
-    _, facts = trained(write_records_of, table, tmp_path / "run", source, model="blind_model:build", epochs=3)
+    _, facts = trained(write_records_of, table, tmp_path / "run", source, model=f"{name}:build", epochs=3)
     if column == "angle":
         assert facts["values"][0]["r2"][0] < 0.05
     else:

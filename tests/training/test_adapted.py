@@ -67,7 +67,13 @@ def whitened(small_records, tmp_path_factory):
 @pytest.mark.slow
 def test_the_first_layer_whitens_the_train_split(whitened, small_records):
     folder, record = whitened
-    assert record["beginning"] == {"taken": [], "left": {}, "frozen": [], "adapted_examples": 403}
+    assert record["beginning"] == {
+        "taken": [],
+        "left": {},
+        "frozen": [],
+        "features": "",
+        "adapted_examples": 403,
+    }
     kernel, _ = whitening_filters(train_images(small_records), 2, scale=1 / 64, offset=-2)
     np.testing.assert_array_equal(load_file(folder / WEIGHTS_NAME)["whiten/kernel"], kernel)
 
