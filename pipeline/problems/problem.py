@@ -111,8 +111,6 @@ class Problem(abc.ABC):
     can_augment: ClassVar[bool] = False
     #: Whether [Train] class_weight applies, because each example has one label.
     has_classes: ClassVar[bool] = False
-    #: Whether a prediction is right or wrong. Otherwise the accuracy of a run is None.
-    has_accuracy: ClassVar[bool] = True
     #: Metric of the validation split that selects an epoch, the greatest "accuracy" or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
@@ -138,9 +136,13 @@ class Problem(abc.ABC):
     def task(self, manifest: Mapping) -> Task:
         """Return shapes and ranges for a model of these records."""
 
-    @abc.abstractmethod
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Return inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
+        """Return inputs uint8 (batch, *input_shape) and labels (batch, *label_shape), as NumPy if columns are.
+
+        By default, these are the content and the target as stored in the records.
+        """
+        content, target = self.features
+        return columns[content], columns[target]
 
     def default_model(self, content_shape: tuple[int | None, ...]) -> str:
         """Return the model for [Train] model = auto. SettingsError: the problem has no model."""

@@ -19,6 +19,7 @@ from pipeline.models.build import build_for_task
 from pipeline.models.model import LOGITS
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem, open_split
+from pipeline.problems.results import results_of
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.exporters import SAVED_MODEL, Exporter, exporters_of
@@ -190,7 +191,7 @@ def _compare(
             _add(forms[title], predict(inputs), expected, labels, problem)
     for form in forms.values():
         form |= {name: form[name] / count for name in ("accuracy", "agreement")}
-        form["accuracy"] = form["accuracy"] if problem.has_accuracy else None
+        form["accuracy"] = form["accuracy"] if results_of(problem.name).has_accuracy else None
     return {"num_examples": count, "forms": forms}
 
 

@@ -114,12 +114,6 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     findings = check_data(examples, names, label_names, label_counts, folder)
     if LABEL in spec and "test" in names:
         write_rows(folder / TEST_NAMES, ("name",), ([names["test"][index]] for index in examples["test"]["index"]))
-    targets = {}
-    if spec.get(LABEL) and spec[LABEL].dtype == "float32":
-        values = np.array(read_index(listing).splits["train"].labels)[examples["train"]["index"]]
-        # The sum of equal numbers is rounded, so their deviation would not be 0.
-        deviations = np.where(np.ptp(values, axis=0), values.std(axis=0), 0)
-        targets = {"means": values.mean(axis=0).tolist(), "deviations": deviations.tolist()}
     if listing and (skipped := read_index(listing).skipped):
         rows = ((file.path, file.reason, file.detail) for file in skipped)
         write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), rows)
@@ -130,7 +124,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         "feature_spec": spec_to_json(spec),
         **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),
-        **targets,
+        **_statistics(job, examples["train"]["index"]),
         "splits": {split: splits[split] for split in job.num_examples},
         "findings": findings,
         **_texts(job),
@@ -155,6 +149,16 @@ def _texts(job: Job) -> dict:
         return {}
     (length,) = job.spec[TEXT].shape
     return {"texts": {"length": length, "longer": count_longer(job.source, Path(job.location.artifact))}}
+
+
+def _statistics(job: Job, indices: np.ndarray) -> dict[str, list[float]]:
+    """Mean and standard deviation of numbers to predict in the train split, whose examples are int (examples,)."""
+    if LABEL not in job.spec or job.spec[LABEL].dtype != "float32":
+        return {}
+    values = np.array(read_index(job.location.listing).splits["train"].labels)[indices]
+    # The sum of equal numbers is rounded, so their deviation would not be 0.
+    deviations = np.where(np.ptp(values, axis=0), values.std(axis=0), 0)
+    return {"means": values.mean(axis=0).tolist(), "deviations": deviations.tolist()}
 
 
 def _read_block_stats(

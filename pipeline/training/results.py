@@ -147,8 +147,9 @@ def save_model(setup: TrainingSetup) -> None:
         return
     try:
         save_copy(model, path, setup.task.input_shape)
-    except Exception:
-        if not is_subclassed(model):
+    # Keras raises many kinds for a model that it cannot save. A full disk is none of them.
+    except Exception as error:
+        if isinstance(error, OSError) or not is_subclassed(model):
             raise
         task = json.dumps({"task": asdict(setup.task)}, indent=1)
         (setup.folder / TASK_NAME).write_text(f"{task}\n", encoding="utf-8")

@@ -6,7 +6,7 @@ import logging
 import pytest
 from image_files import ODD_FILES, plain_file, write_folder
 
-from pipeline.shards.data_checks import DUPLICATES_NAME
+from pipeline.shards.data_checks import DUPLICATES_NAME, warnings
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +101,13 @@ def test_encoded_duplicates_are_detected(write_records_of, tmp_path):
     written = write_records_of(folder, image_size=72)
     assert written.info.features["image"].encoding == "image"
     assert (written.manifest["findings"]["two_labels"], written.manifest["findings"]["duplicates"]) == (1, 1)
+
+
+def test_warnings_for_several_labels_promise_only_what_their_evaluation_has():
+    imbalance = {"largest": ["cat", 200], "smallest": ["dog", 2]}
+    found = {"never_trained_on": {}, "few_examples": {}, "imbalance": imbalance, "two_labels": 0}
+    found |= {"test_in_train": [1], "near_test_in_train": [2]}
+    for has_classes in (True, False):
+        text = str(warnings(found, 10, has_classes=has_classes))
+        assert ("class_weight" in text) is has_classes
+        assert text.count("without them") == 2 * has_classes

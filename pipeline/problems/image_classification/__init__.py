@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from pipeline.problems.problem import CONTENT, TARGET, Problem
 from pipeline.problems.units import Units
 from pipeline.records.features import IMAGE, LABEL, Task
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 # Smallest side of images for a model with weights from photographs.
 _PHOTO_SIDE = 96
@@ -36,10 +32,6 @@ class ImageClassification(Problem):
     def task(self, manifest: Mapping) -> Task:
         """Return the task with one label per image."""
         return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
-
-    def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Return images and labels as stored in the records."""
-        return columns[IMAGE], columns[LABEL]
 
     @property
     def evaluation(self) -> ModuleType:

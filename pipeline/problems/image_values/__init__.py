@@ -73,7 +73,6 @@ class Regression(_ImageValues):
     """
 
     name = "regression"
-    has_accuracy = False
 
     def __init__(self, tokens: str = "", means: tuple[float, ...] = (0.0,), deviations: tuple[float, ...] = (1.0,)):
         """Set mean and standard deviation of each value in the train split."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.problems.classification import Predictions, read_names
+from pipeline.problems.classification import Predictions, quick_metrics, read_names
 from pipeline.problems.image_classification.evaluation import TILES_PER_ROW, as_tiles, predict, write_sheet
-from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME, EvaluatedRun, Stream, examples_at
+from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME, EvaluatedRun, examples_at
 
 MAX_WORST = 24
 
@@ -19,12 +19,6 @@ __all__ = ["common_facts", "mean_loss", "predict", "quick_metrics"]
 def mean_loss(model: keras.Model, predictions: Predictions) -> float:
     """Return the mean loss of the compiled model."""
     return float(keras.ops.mean(model.loss(predictions.labels, keras.ops.convert_to_tensor(predictions.outputs))))
-
-
-def quick_metrics(model: keras.Model, stream: Stream) -> dict[str, float | None]:
-    """Return ``loss`` and ``accuracy`` of a split from Keras's evaluate, without storing outputs."""
-    results = model.evaluate(stream.evaluation(), verbose=0, return_dict=True)
-    return {name: results.get(name) for name in ("loss", "accuracy")}
 
 
 def common_facts(predictions: Predictions, outputs: np.ndarray, errors: np.ndarray, run: EvaluatedRun) -> dict:

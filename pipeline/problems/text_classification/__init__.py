@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from pipeline.problems.problem import CONTENT, TARGET, Problem
 from pipeline.problems.units import Units
 from pipeline.records.features import LABEL, TEXT, Task
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 class TextClassification(Problem):
@@ -28,10 +24,6 @@ class TextClassification(Problem):
     def task(self, manifest: Mapping) -> Task:
         """Return the task with one label per text."""
         return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
-
-    def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Return texts and labels as stored in the records."""
-        return columns[TEXT], columns[LABEL]
 
     @property
     def evaluation(self) -> ModuleType:

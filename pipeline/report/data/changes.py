@@ -69,7 +69,11 @@ class Change:
     since: str | None
     test_accuracy: MetricChange
     examples_per_second: MetricChange
-    has_accuracy: bool = True
+
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether the problem of the runs has an accuracy."""
+        return results_of(self.runs[0].problem).has_accuracy
 
     @property
     def metric(self) -> str:
@@ -165,7 +169,6 @@ def _change(current: list[Entry], rest: Sequence[Entry]) -> Change:
         since=previous[-1].finished_at if previous else None,
         test_accuracy=_accuracy(runs, _newest_of_each(previous), _newest_of_each(recent)),
         examples_per_second=_throughput(current, previous, recent),
-        has_accuracy=results_of(runs[0].problem).has_accuracy,
     )
 
 
