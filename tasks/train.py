@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 # In the manifest of a run.
 _VIEWS = "test_time_augmentation"
-_DEVICE_SETTINGS = ("backend", "device", "tpu_address", "tpu_zone", "tpu_project")
 # A TPU is initialized in well under a minute.
 _DEVICE_SECONDS = 180
 
@@ -372,13 +371,13 @@ def _device_error(settings: TrainSettings) -> PipelineError | None:
     if settings.device == "gpu" and not machine.has_gpu_driver():
         # TensorFlow takes ten seconds to find the same.
         return explain("gpu", RuntimeError("no driver"))
-    return _look_for_device(choose_backend(settings), *(getattr(settings, name) for name in _DEVICE_SETTINGS[1:]))
+    return _look_for_device(choose_backend(settings), settings.device)
 
 
 @cache
-def _look_for_device(*chosen: str) -> PipelineError | None:
+def _look_for_device(backend: str, device: str) -> PipelineError | None:
     """Try the device in a child process, because a TPU that was initialized cannot be given back."""
-    settings = TrainSettings(**dict(zip(_DEVICE_SETTINGS, chosen, strict=True)))
+    settings = TrainSettings(backend=backend, device=device)
     _logger.info("Train: checking for a %s.", "TPU or GPU" if settings.device == "auto" else settings.device.upper())
     how = {"backend": settings.backend, "in_new_process": True}
     try:

@@ -43,18 +43,6 @@ from pipeline.settings.training import (
         (lambda: TrainSettings(jit_compile="yes"), ["[Train] jit_compile"]),
         (lambda: TrainSettings(seed=-1), ["[Train] seed", "got -1"]),
         (lambda: TrainSettings(global_batch_size=0), ["--Train-global-batch-size"]),
-        (lambda: TrainSettings(tpu_address="grpc://localhost:84700"), ["[Train] tpu_address", "port", "84700"]),
-        (lambda: TrainSettings(tpu_address="grpc://localhost:abc"), ["[Train] tpu_address", "port", "abc"]),
-        (lambda: TrainSettings(tpu_address="grpc://localhost:0"), ["[Train] tpu_address", "from 1 to 65535"]),
-        (lambda: TrainSettings(tpu_address="grpc://localhost"), ["[Train] tpu_address", "grpc://host:port"]),
-        (lambda: TrainSettings(tpu_address="grpc://:8470"), ["[Train] tpu_address", "grpc://host:port"]),
-        (lambda: TrainSettings(tpu_address="grpc://[::1:8470"), ["[Train] tpu_address", "grpc://host:port"]),
-        (lambda: TrainSettings(tpu_address="grpc://host:8470/path"), ["[Train] tpu_address", "grpc://host:port"]),
-        (lambda: TrainSettings(tpu_address="localhost:8470"), ["[Train] tpu_address", "grpc://host:port"]),
-        (
-            lambda: TrainSettings(tpu_address="http://localhost:8470"),
-            ["[Train] tpu_address", "'http://localhost:8470'"],
-        ),
         (lambda: TrainSettings(seed=True), ["[Train] seed", "got True"]),
         (lambda: ReportSettings(devices=("cpu", "gp")), ["[Report] devices", "'gp'", "'gpu'", "--Report-devices"]),
         (lambda: ReportSettings(min_test_accuracy=73.0), ["[Report] min_test_accuracy: expected a number from 0 to 1"]),
@@ -110,11 +98,6 @@ def test_an_error_names_its_settings_file_without_a_working_directory(tmp_path, 
     folder.rmdir()
     with pytest.raises(SettingsError, match=rf"Change it in {re.escape(str(file))} or"):
         TrainSettings(epochs=0)
-
-
-@pytest.mark.parametrize("address", ["", "local", "my-tpu-2", "grpc://10.0.0.2:8470", "grpc://[::1]:8470"])
-def test_a_tpu_may_be_given_by_name_by_address_or_as_this_host(address):
-    assert TrainSettings(tpu_address=address).tpu_address == address
 
 
 def test_settings_have_no_rules_that_shape_bytes():

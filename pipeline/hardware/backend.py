@@ -3,7 +3,6 @@
 The choice depends on the machine and the installed packages. It imports no numerical library.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,22 +30,20 @@ _NOT_COMPUTATION = (
 # Variables that change memory or placement only. The receipt lists them as evidence.
 _EVIDENCE = (
     *("JAX_PLATFORMS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR"),
-    *("TF_FORCE_GPU_ALLOW_GROWTH", "TPU_NAME"),
+    "TF_FORCE_GPU_ALLOW_GROWTH",
 )
 
 
 def choose_backend(settings: TrainSettings) -> str:
-    """Choose "tensorflow" or "jax". "auto" selects JAX on a TPU of this host, and on a GPU if JAX has CUDA.
+    """Choose "tensorflow" or "jax". "auto" selects JAX on a TPU, and on a GPU if JAX has CUDA.
 
-    Several processes require JAX. A TPU of another machine requires TensorFlow. On a CPU, TensorFlow is 4 to 14 times
-    faster (docs/LOG.md).
+    Several processes require JAX. On a CPU, TensorFlow is 4 to 14 times faster (docs/LOG.md).
     """
     if settings.backend != "auto":
         return settings.backend
     if settings.processes > 1:
         return JAX
-    is_remote = (settings.tpu_address or os.environ.get("TPU_NAME") or "local") != "local"
-    if settings.device in ("auto", "tpu") and machine.tpu_chips() and not is_remote:
+    if settings.device in ("auto", "tpu") and machine.tpu_chips():
         return JAX
     if settings.device in ("auto", "gpu") and _has_nvidia_driver() and any(map(installed_version, _CUDA_PLUGINS)):
         return JAX

@@ -1,7 +1,6 @@
 """Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -30,8 +29,8 @@ class Placement:
     """Devices of a run.
 
     ``effective_device`` is "cpu", "gpu" or "tpu". ``device_reason`` explains the choice. ``mismatch`` is set if the
-    requested device is unavailable. ``resolver`` and ``topology`` are JSON data of a TPU. The type of ``strategy``
-    depends on the runtime.
+    requested device is unavailable. ``topology`` is JSON data of a TPU. The type of ``strategy`` depends on the
+    runtime.
     """
 
     runtime: Runtime
@@ -41,7 +40,6 @@ class Placement:
     effective_device: str
     device_reason: str = ""
     mismatch: dict | None = None
-    resolver: dict = field(default_factory=dict)
     topology: dict = field(default_factory=dict)
 
     def scope(self) -> AbstractContextManager:
@@ -97,12 +95,9 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
 
 def first_present(runtime: Runtime) -> tuple[str, str]:
     """First available device of "tpu", "gpu" and "cpu", and the reason for the choice."""
-    # Without name and chips, TensorFlow's resolver would wait for a metadata server. JAX does not support remote TPUs.
-    name = os.environ.get("TPU_NAME") if runtime.backend == TENSORFLOW else None
     chips = machine.tpu_chips()
-    num_gpus = 0 if name or chips else runtime.num_gpus()
-    device = "tpu" if name or chips else "gpu" if num_gpus else "cpu"
-    return device, _reason(name, chips, num_gpus, runtime.backend)
+    num_gpus = 0 if chips else runtime.num_gpus()
+    return "tpu" if chips else "gpu" if num_gpus else "cpu", _reason(chips, num_gpus, runtime.backend)
 
 
 def choose_precision(requested: str, placement: Placement, is_depthwise: Callable[[], bool] = lambda: False) -> str:
@@ -143,11 +138,9 @@ def _fallback(reason: str, unavailable: str, device: str) -> str:
 
 
 @message
-def _reason(tpu_name: str | None, chips: list[str], num_gpus: int, backend: str) -> str:
-    if tpu_name:
-        return f"auto: TPU_NAME is {tpu_name}"
+def _reason(chips: list[str], num_gpus: int, backend: str) -> str:
     if chips:
         return f"auto: {len(chips)} × {chips[0]} on the PCI bus"
     gpus = f"{num_gpus} GPU" if num_gpus else "no GPU"
     listed_by = "TensorFlow" if backend == TENSORFLOW else "the driver"
-    return f"auto: TPU_NAME is not set, no TPU on the PCI bus, {gpus} listed by {listed_by}"
+    return f"auto: no TPU on the PCI bus, {gpus} listed by {listed_by}"

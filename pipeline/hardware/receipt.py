@@ -26,7 +26,6 @@ from pipeline.settings.training import TrainSettings
 # 60 probes of a host against itself (2 cores, load 3 to 10), the mean ratio was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
 _REQUESTED = ("backend", "device", "precision", "jit_compile", "replicas", "on_mismatch")
-_REQUESTED += ("tpu_address", "tpu_zone", "tpu_project")
 _logger = logging.getLogger(__name__)
 
 Receipt = dict[str, Any]
@@ -44,7 +43,6 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         "backend": runtime.backend,
         "device_reason": placement.device_reason,
         "mismatch": placement.mismatch,
-        "resolver": placement.resolver,
         "topology": placement.topology,
         "num_replicas": placement.num_replicas,
         **runtime.describe(placement.strategy),

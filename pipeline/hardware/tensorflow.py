@@ -5,9 +5,7 @@
 
 import contextlib
 import os
-import socket
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,16 +17,12 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from pipeline import machine
-from pipeline.errors import SettingsError
 from pipeline.hardware.mismatch import explain, find_cause
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
 from pipeline.hardware.runtime import TF32, Runtime
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu
+from pipeline.settings.training import TENSORFLOW, TrainSettings
 
-# TensorFlow itself has no timeout for an address that does not respond.
-CONNECT_TIMEOUT_SECONDS = 10
-_TPU_PORT = 8470
 # Parts of the names of a model's main operations, in every library.
 _COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun", "TPUExecute")
 # oneDNN multiplies bfloat16 natively on a CPU with one of these flags.
@@ -262,45 +256,12 @@ def _on_gpu(settings: TrainSettings) -> dict:
 
 
 def _on_tpu(settings: TrainSettings) -> dict:
-    address = _tpu_address(settings)
     with _device_errors("tpu"):
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            address, zone=settings.tpu_zone or None, project=settings.tpu_project or None
-        )
-        master = resolver.master()
-    if settings.tpu_address != "local":
-        url = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
-        host, port = url.hostname, url.port or _TPU_PORT
-        with _device_errors("tpu"):
-            if host:
-                try:
-                    socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
-                except OSError as error:
-                    raise ConnectionError(f"{master} is unreachable ({error})") from error
-            tf.config.experimental_connect_to_cluster(resolver)
-    with _device_errors("tpu"):
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
         topology = tf.tpu.experimental.initialize_tpu_system(resolver)
         if not tf.config.list_logical_devices("TPU"):
             # A resolver for "local" responds on any machine.
             raise RuntimeError("the topology has no TPU")
         strategy = tf.distribute.TPUStrategy(resolver)
-    cluster = resolver.cluster_spec()
-    return {
-        "strategy": strategy,
-        "resolver": {"master": master, "cluster": cluster.as_dict() if cluster else {}},
-        "topology": {
-            "mesh_shape": [int(size) for size in topology.mesh_shape],
-            "num_tasks": int(topology.num_tasks),
-            "num_tpus_per_task": int(topology.num_tpus_per_task),
-        },
-    }
-
-
-def _tpu_address(settings: TrainSettings) -> str | None:
-    """Value of ``tpu_address``, of TPU_NAME, or "local" on a host with TPUs."""
-    if settings.tpu_address:
-        return settings.tpu_address
-    name = os.environ.get("TPU_NAME")
-    if name and not names_tpu(name):
-        raise SettingsError(f"Environment variable TPU_NAME: expected {TPU_ADDRESS}, got {name!r}.")
-    return name or ("local" if machine.tpu_chips() else None)
+    sizes = {name: int(getattr(topology, name)) for name in ("num_tasks", "num_tpus_per_task")}
+    return {"strategy": strategy, "topology": {"mesh_shape": [int(size) for size in topology.mesh_shape], **sizes}}

@@ -78,6 +78,10 @@ _REMOVED = {
     "--Storage-lease-seconds": "Leases were removed, so remove the setting.",
     "--Repetition-of": "Give the settings of the run to verify-determinism.",
     "[Repetition]": "It was removed, so remove the section.",
+    **dict.fromkeys(
+        ("--Train-tpu-address", "--Train-tpu-zone", "--Train-tpu-project"),
+        "Training uses the TPU of its own host, so remove the setting.",
+    ),
 }
 # Renamed flag → its new name. Delete an entry after one release.
 _RENAMED = {

@@ -1,7 +1,6 @@
 """Settings of runs ([Train] and [Export])."""
 
 import re
-import urllib.parse
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,7 +19,6 @@ from pipeline.settings.schema import (
     one_of,
     or_auto,
     registered,
-    where,
 )
 from pipeline.settings.setting_error import closest, refuse
 
@@ -110,8 +108,6 @@ TENSORFLOW, JAX = "tensorflow", "jax"
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 # Selects the value of the training recipe. 0 is a valid weight decay and label smoothing.
 OF_THE_RECIPE = -1.0
-# Valid values of [Train] tpu_address and of the environment variable TPU_NAME.
-TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
 
 #: Value of [Train] process_id that selects the rank of the environment.
 FROM_ENVIRONMENT = -1
@@ -149,17 +145,6 @@ def spelled(text: str) -> str:
     """Normalize the setting, so that equal operations have the same text."""
     items = parse_augment(text)
     return ", ".join(name if number is None else f"{name}:{number:g}" for name, number in items)
-
-
-def names_tpu(address: str) -> bool:
-    """Whether a text is a valid name or address of a TPU. No connection is made."""
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", address):
-        return True
-    try:
-        parts = urllib.parse.urlsplit(address)
-        return parts.scheme == "grpc" and bool(parts.hostname and parts.port) and address.endswith(f"//{parts.netloc}")
-    except ValueError:
-        return False
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -274,13 +259,6 @@ class TrainSettings(StageSettings, section="Train"):
     """Rank of this process, from 0. -1 means the rank that Slurm or Kubernetes provides."""
     join_timeout_seconds: Annotated[int, integer(1, 86_400), NOT_IN_IDENTITY] = 300
     """Number of seconds to wait for all processes."""
-    # The address of a TPU does not change the result, but its kind does.
-    tpu_address: Annotated[str, where(TPU_ADDRESS, names_tpu), NOT_IN_IDENTITY] = ""
-    """Name or address of the TPU, or `local`. Empty means TPU_NAME, or the TPU of this host if that is unset."""
-    tpu_zone: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Cloud zone of the named TPU."""
-    tpu_project: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Cloud project of the named TPU."""
     precision: Annotated[str, one_of("auto", "float32", "tf32", "bfloat16")] = "auto"
     """Numerical precision of the computation. `auto` means bfloat16 if the hardware supports it, and float32 otherwise.
     On a CPU, it also means float32 for models with depthwise convolutions, which are slower in bfloat16.

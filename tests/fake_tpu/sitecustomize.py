@@ -1,7 +1,7 @@
 """Found by Python before anything else runs where its folder is on PYTHONPATH: a TPU that comes and goes.
 
-It is there while the file named by FAKE_TPU is: TensorFlow's resolver and its initialization then answer as on a TPU's
-host, and the CPU computes. Where the file is not, they answer as on a host without one.
+It is there while the file named by FAKE_TPU is: TensorFlow's initialization then answers as on a TPU's
+host, and the CPU computes. Where the file is not, it answers as on a host without one.
 """
 
 import importlib
@@ -41,8 +41,6 @@ def _pretend():
     def list_devices(kind=None):
         return [tf.config.LogicalDevice("/device:TPU:0", "TPU")] if kind == "TPU" else list_logical_devices(kind)
 
-    resolver = SimpleNamespace(master=lambda: "", cluster_spec=lambda: None)
-    tf.distribute.cluster_resolver.TPUClusterResolver = lambda *_, **__: resolver
     tf.tpu.experimental.initialize_tpu_system = initialize
     tf.config.list_logical_devices = list_devices
     tf.distribute.TPUStrategy = FakeStrategy

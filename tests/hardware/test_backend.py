@@ -16,7 +16,6 @@ def computer(monkeypatch):
     """A function that gives the machine TPU chips, an NVIDIA driver and packages."""
 
     def build(*, chips=(), driver=False, packages=("jax",)):
-        monkeypatch.delenv("TPU_NAME", raising=False)
         monkeypatch.setattr(machine, "tpu_chips", lambda: list(chips))
         monkeypatch.setattr(backend, "_has_nvidia_driver", lambda: driver)
         monkeypatch.setattr(backend, "installed_version", lambda name: name in packages)
@@ -32,8 +31,6 @@ def computer(monkeypatch):
         ({"device": "cpu"}, {"chips": ["TPU v5e"]}, "tensorflow"),
         ({}, {"chips": ["TPU v5e"]}, "jax"),
         ({"device": "tpu"}, {"chips": ["TPU v5e"]}, "jax"),
-        ({"device": "tpu", "tpu_address": "local"}, {"chips": ["TPU v5e"]}, "jax"),
-        ({"device": "tpu", "tpu_address": "grpc://10.0.0.2:8470"}, {"chips": ["TPU v5e"]}, "tensorflow"),
         ({"device": "tpu"}, {}, "tensorflow"),
         ({"backend": "tensorflow", "device": "tpu"}, {"chips": ["TPU v5e"]}, "tensorflow"),
         ({"device": "gpu"}, {"driver": True}, "tensorflow"),
@@ -97,7 +94,7 @@ def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):
 def test_only_variables_of_the_computation_are_recorded():
     computing = {"OMP_NUM_THREADS": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": "--x", "JAX_ENABLE_X64": "1"}
     computing |= {"TF_NUM_INTRAOP_THREADS": "1", "NVIDIA_TF32_OVERRIDE": "1", "TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
-    placing = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0", "TPU_NAME": "t"}
+    placing = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}
     others = {"HOME": "/root", "JAX_COORDINATOR_ADDRESS": "h:1", "JAX_COMPILATION_CACHE_DIR": "/c", "OMPI_RANK": "0"}
     assert backend.computation_flags(computing | placing | others) == computing
     assert backend.flags(computing | placing | others) == computing | placing

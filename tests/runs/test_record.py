@@ -15,7 +15,7 @@ from pipeline.runs.record import About, RunRecord, read_record, write_record
 from pipeline.settings.training import TrainSettings
 
 # Where a TPU is, what is done beside the training: no run differs by it.
-NOT_RECORDED = {"tpu_address", "tpu_zone", "tpu_project", "profile_steps", "time_limit_seconds"}
+NOT_RECORDED = {"profile_steps", "time_limit_seconds"}
 NOT_RECORDED |= {"coordinator_address", "process_id", "join_timeout_seconds"}
 
 

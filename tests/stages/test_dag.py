@@ -332,7 +332,7 @@ def test_a_missing_package_of_an_export_is_refused_before_training(tmp_path, tin
     assert "Export: the package ai_edge_litert is not installed. Install it with" in done.stderr
 
 
-NO_TPU = ["--Train-device", "tpu", "--Train-tpu-address", "grpc://127.0.0.1:9"]
+NO_TPU = ["--Train-device", "tpu"]
 
 
 @pytest.mark.slow
@@ -340,7 +340,7 @@ def test_a_missing_device_fails_before_any_data_is_prepared(tmp_path, tiny_tfds)
     luigi = Luigi(tmp_path, tiny_tfds)
     done = luigi(*FAST, *NO_TPU)
     assert done.returncode == 7
-    assert "ERROR HardwareMismatchError: [Train] device: tpu was requested. The TPU's address does not" in done.stderr
+    assert "ERROR HardwareMismatchError: [Train] device: tpu was requested. This build of TensorFlow has" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(luigi.root.glob("*/*"))
 
@@ -373,7 +373,7 @@ def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "fallback", *TINY)
     assert done.returncode == 0, done.stderr
-    assert "WARNING Falling back to cpu. The TPU's address does not respond." in done.stderr
+    assert "WARNING Falling back to cpu. This build of TensorFlow has no TPU support." in done.stderr
     assert "tpu → cpu" in done.stdout
     report = {name: (other.root / "report" / name).read_text() for name in ("report.html", "report.md")}
     assert all("fallback" in text.lower() for text in report.values())

@@ -314,7 +314,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     luigi = first_run.copy(tmp_path)
     tpu = tmp_path / "tpu"
     env = {"PYTHONPATH": str(PROJECT / "tests" / "fake_tpu"), "FAKE_TPU": str(tpu)}
-    settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false", *TINY]
+    settings = ["--Train-device", "tpu", "--Train-jit-compile", "false", *TINY]
 
     def answer(*_: object, **__: object) -> None:
         """The answer of the process that looks for the device, without importing TensorFlow each time."""
