@@ -158,7 +158,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of a gallery with its captions. The base64 PNG may be empty.
+    """An image or a text of a gallery with its captions. The base64 PNG and the text may be empty.
 
     The page shows as much of the ``note`` as fits. It filters the pictures by their ``labels``, actual and predicted.
     """
@@ -169,11 +169,12 @@ class Picture:
     note: str = ""
     labels: tuple[str, str] | None = None
     is_mistake: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Images in rows, below a ``title`` if there is one."""
+    """Images or texts in rows, below a ``title`` if there is one."""
 
     pictures: Sequence[Picture]
     title: str = ""

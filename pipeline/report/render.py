@@ -146,8 +146,9 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             rows = [] if block.has_table else spread(block.rows(), _MAX_CHART_ROWS)
             yield from (f"- {escaped(row)}" for row in (["; ".join(rows)] if block.shares else rows))
         elif isinstance(block, Gallery):
-            mistakes = [picture.alternative for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
-            yield from (f"- {escaped(line)}" for line in ([block.title] if block.title else mistakes))
+            mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
+            lines = [f"{one.alternative}. {one.text}" if one.text else one.alternative for one in mistakes]
+            yield from (f"- {escaped(line)}" for line in ([block.title] if block.title else lines))
         elif isinstance(block, Text) and block.kind == "command":
             yield f"```sh\n{block.text}\n```"
         elif isinstance(block, Text):

@@ -20,8 +20,8 @@ from pipeline.problems.problem import (
     EvaluatedRun,
     open_split,
 )
+from pipeline.report.data.predictions import read_predictions
 from pipeline.report.sections.images import ImageEvaluation
-from pipeline.report.sections.labels import read_predictions
 
 
 def setup_module() -> None:

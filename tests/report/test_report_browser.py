@@ -506,7 +506,7 @@ def test_the_test_images_are_filtered_by_actual_and_predicted_label(opened):
     assert len(captions()) == 4
     actual.select_by_visible_text("ship")
     assert captions() == [f"predicted {HOSTILE[:23]}… (90.0%), actual ship"] * 2
-    assert box.find_element(By.TAG_NAME, "output").text == "2 of 4 images"
+    assert box.find_element(By.TAG_NAME, "output").text == "2 of 4 examples"
     groups = [group.text.partition(":")[0] for group in box.find_elements(By.TAG_NAME, "h4") if group.is_displayed()]
     assert groups == [f"ship predicted as {HOSTILE[:23]}…"]
     predicted.select_by_visible_text("dog")

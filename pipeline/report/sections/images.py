@@ -1,41 +1,23 @@
-"""Evaluation of an image classifier, with pictures of its mistakes and confusions."""
+"""Evaluation of an image classifier, with its pictures."""
 
 import base64
 import io
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar
 
 from PIL import Image
 from pydantic import model_validator
 
-from pipeline.errors import DamagedArtifactError, plural
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, TEST_IMAGES_NAME
-from pipeline.report.blocks import Block, Box, Gallery, Picture, titled
+from pipeline.report.blocks import Block, Gallery, Picture, titled
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import number, plain
 from pipeline.report.report import Report
-from pipeline.report.sections.labels import (
-    MAX_NAME,
-    Example,
-    Labeled,
-    LabelEvaluation,
-    Predictions,
-    Shown,
-    count_table,
-    described,
-    heading,
-    label_blocks,
-    label_names,
-    matrix,
-    worst_confusions,
-)
+from pipeline.report.sections import labels
+from pipeline.report.sections.labels import Example, Labeled, LabelEvaluation, Shown
 from pipeline.runs.validation import Count, Untrusted, message, renamed
 
-_MAX_CONFUSIONS, _MAX_PER_CONFUSION = 6, 4
-_MAX_MISTAKES = 24
 # Limits above the size of any page.
 _MAX_TILES, _MAX_TILE_SIDE = 1_000, 512
 
@@ -74,64 +56,16 @@ class ImageEvaluation(LabelEvaluation):
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
-    """Return the blocks of a run's evaluation."""
+    """Return the blocks of a run's evaluation, with augmented training images."""
     facts: ImageEvaluation = run.evaluation
-    predictions = report.predictions_of(run)
-    pictures = _test_images(facts, report.pictures_of(run).get("test_images", ()), predictions)
-    mistakes = [picture for picture in pictures if picture.is_mistake][:_MAX_MISTAKES]
-    # More images of each run would make the page too large.
-    is_best = run is report.ordered()[0]
-    images = [replace(picture, png=picture.png if is_best else "") for picture in pictures]
-    uncertain = [picture for picture in images if picture.png and not picture.is_mistake]
-    correct = titled("Correct with the least confidence", Gallery(uncertain))
-    if confusion := matrix(facts, name):
-        correct = [Box("pair", [Box("part", titled("Confusion matrix", confusion)), Box("part", correct)])]
-    notes = [f"in epoch {number(item.epoch)}" if item.epoch else "as stored" for item in facts.augmented]
-    pngs = report.pictures_of(run).get("augmented", ())
-    augmented = [
-        Picture(png, f"Training image {number(item.index)}, {label_names(facts)[item.label]}, {note}", note=note)
-        for item, note, png in zip(facts.augmented, notes, pngs, strict=False)
-    ]
-    return [
-        *heading(facts, len(mistakes)),
-        Box("pictures", [Gallery(mistakes), *correct, *titled("Largest confusions", _confusions(facts, images))]),
-        *label_blocks(report, run, name),
-        *titled(f"Augmented: {plain(run.augment, 120)}", Gallery(augmented)),
-    ]
-
-
-def data_blocks(report: Report, run: Run) -> list[Block]:
-    """Return examples of each label, and their number per label and split."""
-    evaluation: ImageEvaluation = run.evaluation
-    names, pictures = label_names(evaluation), report.pictures_of(run).get("examples", ())
-    examples: dict[int, list[Picture]] = {}
-    for example, png in zip(evaluation.examples, pictures, strict=False):
-        name = plain(example.name, MAX_NAME) or f"test image {number(example.index)}"
-        examples.setdefault(example.label, []).append(Picture(png, f"{names[example.label]}: {name}"))
-    groups = Box("groups", [Gallery(images, names[label]) for label, images in examples.items()])
-    # Earlier versions took the first images, without names.
-    test_images = "Random test images" if any(example.name for example in evaluation.examples) else "Test images"
-    return [*titled(f"{test_images} of each label", groups), count_table(evaluation)]
-
-
-def _test_images(facts: ImageEvaluation, pngs: Sequence[str], predictions: Predictions | None) -> list[Picture]:
-    """Return the pictured test images. Those without a PNG are listed too."""
-    pictures = []
-    for item, png in zip_longest(facts.test_images, pngs):
-        name, title, labels = described(facts, item, predictions)
-        pictures.append(Picture(png or "", f"{name}: {title}", title, name, labels, item.label != item.predicted))
-    return pictures
-
-
-def _confusions(facts: ImageEvaluation, pictures: Sequence[Picture]) -> Box:
-    """Return the most frequent confusions with their images."""
-    names, galleries = label_names(facts), []
-    pairs = [(item.label, item.predicted) for item in facts.test_images]
-    for true, predicted, count in worst_confusions(facts, _MAX_CONFUSIONS):
-        images = [one for one, pair in zip(pictures, pairs, strict=True) if one.png and pair == (true, predicted)]
-        title = f"{names[true]} predicted as {names[predicted]}: {plural(count, 'test image')}"
-        galleries.append(Gallery(images[:_MAX_PER_CONFUSION], title))
-    return Box("groups", galleries)
+    names, pngs = labels.label_names(facts), report.pictures_of(run).get("augmented", ())
+    augmented = []
+    for item, png in zip(facts.augmented, pngs, strict=False):
+        note = f"in epoch {number(item.epoch)}" if item.epoch else "as stored"
+        alternative = f"Training image {number(item.index)}, {names[item.label]}, {note}"
+        augmented.append(Picture(png, alternative, note=note))
+    blocks = labels.evaluation_blocks(report, run, name)
+    return [*blocks, *titled(f"Augmented: {plain(run.augment, 120)}", Gallery(augmented))]
 
 
 def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:

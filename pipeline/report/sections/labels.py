@@ -3,32 +3,43 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from itertools import compress
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute
-import pyarrow.csv
 from pydantic import Field, model_validator
 
-from pipeline.errors import DamagedArtifactError
-from pipeline.problems.problem import PREDICTIONS_NAME
+from pipeline.errors import plural
 from pipeline.report import drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Links, Table, Text, numbers, titled, words
-from pipeline.report.data.label_errors import suspected_label_errors
+from pipeline.report.blocks import (
+    Block,
+    Box,
+    Cell,
+    Chart,
+    Facts,
+    Gallery,
+    Links,
+    Picture,
+    Table,
+    Text,
+    numbers,
+    titled,
+    words,
+)
+from pipeline.report.data.predictions import Predictions, suspected_label_errors
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import MISSING, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
-from pipeline.runs.validation import Count, Number, Untrusted, message
+from pipeline.report.sections.texts import readable
+from pipeline.runs.validation import Count, Number, Untrusted
 
 # A larger matrix is unreadable, so its most frequent confusions are listed instead.
 _MAX_MATRIX = 25
 _MAX_CLASSES = 100
 _MAX_ON_CARD = 5
 _MAX_CALIBRATIONS, _MAX_SUSPECTS = 8, 20
+_MAX_MISTAKES, _MAX_CONFUSIONS, _MAX_PER_CONFUSION = 24, 6, 4
 _OPEN_LABELS = 12
 #: Letters of a file's name.
 MAX_NAME = 300
@@ -141,54 +152,79 @@ class LabelEvaluation(Untrusted):
         return self
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Predictions of the test examples, in stored order.
-
-    ``labels``, ``predicted`` and ``second`` are indices of labels, int32 (examples,). The probabilities of the
-    predicted, the second and the actual label are float64 (examples,).
-    """
-
-    keys: list[str]
-    labels: np.ndarray
-    predicted: np.ndarray
-    second: np.ndarray
-    probability: np.ndarray
-    second_probability: np.ndarray
-    label_probability: np.ndarray
-
-
-def read_predictions(folder: Path, facts: LabelEvaluation) -> Predictions | None:
-    """Read the predictions of a run, None if an earlier version wrote it. Raises DamagedArtifactError."""
-    path, shares = folder / PREDICTIONS_NAME, ("probability", "second_probability", "label_probability")
-    if not path.exists():
-        return None
-    types = dict.fromkeys(("key", "label", "predicted", "second"), pa.string()) | dict.fromkeys(shares, pa.float64())
-    try:
-        table = pyarrow.csv.read_csv(
-            path,
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=[*types]),
-        )
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedArtifactError(message(path, f"expected a table of predictions: {error}")) from error
-    if table.num_rows != facts.num_examples:
-        raise DamagedArtifactError(message(path, f"expected {facts.num_examples} rows, found {table.num_rows}"))
-    names = pa.array(facts.label_names)
-    labels = [pyarrow.compute.index_in(table[name], names) for name in ("label", "predicted", "second")]
-    probabilities = [table[name].to_numpy() for name in shares]
-    # A comparison with NaN is false.
-    if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
-        raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
-    return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
-
-
 def label_names(facts: LabelEvaluation) -> list[str]:
     """Return the labels of an evaluation."""
     return [plain(name, 24) for name in facts.label_names]
 
 
-def heading(facts: LabelEvaluation, num_shown: int) -> list[Block]:
+def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
+    """Return the blocks of a run's evaluation. Correct predictions and label errors are those of the best run."""
+    facts: LabelEvaluation = run.evaluation
+    is_best, predictions = run is report.ordered()[0], report.predictions_of(run)
+    pngs = report.pictures_of(run).get(facts.shown_fields[0]) or [""] * len(facts.shown)
+    pictures = [_picture(facts, item, png, predictions) for item, png in zip(facts.shown, pngs, strict=True)]
+    mistakes = [picture for picture in pictures if picture.is_mistake][:_MAX_MISTAKES]
+    uncertain = [one for one in pictures if is_best and (one.png or one.text) and not one.is_mistake]
+    correct = titled("Correct with the least confidence", Gallery(uncertain))
+    if confusion := _matrix(facts, name):
+        correct = [Box("pair", [Box("part", titled("Confusion matrix", confusion)), Box("part", correct)])]
+    confusions = Box("groups", _confusions(facts, pictures if is_best else ()))
+    return [
+        *_heading(facts, len(mistakes)),
+        Box("pictures", [Gallery(mistakes), *correct, *titled("Largest confusions", confusions)]),
+        *(_label_errors(facts, predictions) if predictions and is_best else ()),
+        *_label_blocks(report, run, name),
+    ]
+
+
+def data_blocks(report: Report, run: Run) -> list[Block]:
+    """Return examples of each label, and the number of examples per label and split."""
+    facts: LabelEvaluation = run.evaluation
+    names, pngs = label_names(facts), report.pictures_of(run).get("examples") or [""] * len(facts.examples)
+    examples: dict[int, list[Picture]] = {}
+    for item, png in zip(facts.examples, pngs, strict=True):
+        name, text = plain(item.name, MAX_NAME) or f"test {facts.noun} {number(item.index)}", _text(item)
+        if png or text:
+            picture = Picture(png, f"{names[item.label]}: {name}", note=name if text else "", text=text)
+            examples.setdefault(item.label, []).append(picture)
+    groups = Box("groups", [Gallery(pictures, names[label]) for label, pictures in examples.items()])
+    # Earlier versions took the first examples, without names.
+    is_random = any(item.name for item in facts.examples)
+    title = f"{'Random test' if is_random else 'Test'} {facts.noun}s of each label"
+    return [*titled(title, groups), _count_table(facts)]
+
+
+def _picture(facts: LabelEvaluation, item: Shown, png: str, predictions: Predictions | None) -> Picture:
+    """Return a shown test example with its prediction, and with a second probability if it is known."""
+    names, index, is_mistake = label_names(facts), item.index, item.label != item.predicted
+    actual, predicted, share = names[item.label], names[item.predicted], percent(item.confidence)
+    name = plain(predictions.keys[index], MAX_NAME) if predictions else f"test {facts.noun} {number(index)}"
+    title = f"predicted {predicted} ({share}), actual {actual}"
+    if actual == predicted:
+        title = f"predicted and actual {actual} ({share})"
+    if predictions and is_mistake:
+        title += f" ({percent(predictions.label_probability[index])})"
+    elif predictions:
+        title += f", second {names[predictions.second[index]]} ({percent(predictions.second_probability[index])})"
+    return Picture(png, f"{name}: {title}", title, name, (actual, predicted), is_mistake, _text(item))
+
+
+def _text(item: Labeled) -> str:
+    return readable(getattr(item, "text", ""))
+
+
+def _confusions(facts: LabelEvaluation, pictures: Sequence[Picture]) -> list[Gallery]:
+    """Return the most frequent confusions with those of the pictures that show them."""
+    names, galleries = label_names(facts), []
+    for true, predicted, count in _worst_confusions(facts, _MAX_CONFUSIONS):
+        pairs = [(item.label, item.predicted) == (true, predicted) for item in facts.shown]
+        shown = [picture for picture in compress(pictures, pairs) if picture.png or picture.text]
+        title = f"{names[true]} predicted as {names[predicted]}: {plural(count, f'test {facts.noun}')}"
+        galleries.append(Gallery(shown[:_MAX_PER_CONFUSION], title))
+    return galleries
+
+
+def _heading(facts: LabelEvaluation, num_shown: int) -> list[Block]:
     """Return the number of mistakes, and the accuracy without duplicates and near-duplicates if there are any."""
     wrong = sum(sum(row) - row[true] for true, row in enumerate(facts.confusion_matrix))
     shown = f", the {number(num_shown)} most confident first" if num_shown else ""
@@ -206,14 +242,11 @@ def heading(facts: LabelEvaluation, num_shown: int) -> list[Block]:
     ]
 
 
-def label_blocks(report: Report, run: Run, name: str) -> Iterator[Block]:
-    """Yield the suspected label errors of the best run, and the metrics of each label and the calibration of any."""
+def _label_blocks(report: Report, run: Run, name: str) -> Iterator[Block]:
+    """Yield the metrics of each label, the curves of the second of two labels, and the calibration."""
     facts: LabelEvaluation = run.evaluation
-    predictions = report.predictions_of(run)
-    if predictions and run is report.ordered()[0]:
-        yield from _label_errors(facts, predictions)
     columns = [*words("label"), *numbers(f"test {facts.noun}s", "precision", "recall", "F1")]
-    classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
+    classes = Table(columns, _class_rows(facts), label=f"By label: {name}", style="classes")
     yield Box("fold", [classes, Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))], "By label")
     if binary := facts.binary:
         yield from _second_label(binary, label_names(facts)[1], name, is_drawn=run in report.requested())
@@ -246,21 +279,6 @@ def _second_label(facts: SecondLabel, label: str, name: str, *, is_drawn: bool) 
     if is_drawn and facts.roc and facts.precision_recall:
         plot = partial(drawings.plot_rates, facts.roc, facts.precision_recall)
         yield Chart(f"ROC and precision-recall curve of {label}: {name}", plot, has_table=True, is_small=True)
-
-
-def described(facts: LabelEvaluation, item: Shown, predictions: Predictions | None) -> tuple[str, str, tuple[str, str]]:
-    """Return the name of a shown test example, its prediction, and the names of its actual and predicted label."""
-    names, index = label_names(facts), item.index
-    actual, predicted, share = names[item.label], names[item.predicted], percent(item.confidence)
-    name = plain(predictions.keys[index], MAX_NAME) if predictions else f"test {facts.noun} {number(index)}"
-    title = f"predicted {predicted} ({share}), actual {actual}"
-    if actual == predicted:
-        title = f"predicted and actual {actual} ({share})"
-    if predictions and item.label != item.predicted:
-        title += f" ({percent(predictions.label_probability[index])})"
-    elif predictions:
-        title += f", second {names[predictions.second[index]]} ({percent(predictions.second_probability[index])})"
-    return name, title, (actual, predicted)
 
 
 def _label_errors(facts: LabelEvaluation, predictions: Predictions) -> list[Block]:
@@ -297,7 +315,7 @@ def _label_errors(facts: LabelEvaluation, predictions: Predictions) -> list[Bloc
     ]
 
 
-def matrix(facts: LabelEvaluation, name: str) -> Table | None:
+def _matrix(facts: LabelEvaluation, name: str) -> Table | None:
     """Return the confusion matrix, None for too many labels."""
     names, rows = label_names(facts), []
     if len(names) > _MAX_MATRIX:
@@ -312,7 +330,7 @@ def matrix(facts: LabelEvaluation, name: str) -> Table | None:
     return Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
 
 
-def class_rows(facts: LabelEvaluation) -> list[tuple[str, ...]]:
+def _class_rows(facts: LabelEvaluation) -> list[tuple[str, ...]]:
     """Return (label, test examples, precision, recall, F1) per label."""
     return [
         (name, number(entry.examples), percent(entry.precision), percent(entry.recall), percent(entry.f1))
@@ -327,7 +345,7 @@ def card(run: Run) -> dict[str, Any]:
         return {"rows": [("expected calibration error", MISSING)]}
     counts = {plain(split): sum(labels.values()) for split, labels in facts.label_counts.items()}
     calibration = ("expected calibration error", percent(facts.expected_calibration_error))
-    classes = [(f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in class_rows(facts)]
+    classes = [(f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in _class_rows(facts)]
     names = label_names(facts)
     return {
         "labels": [plain(name) for name in facts.label_names],
@@ -335,12 +353,12 @@ def card(run: Run) -> dict[str, Any]:
         "rows": [calibration, *classes],
         "confusions": [
             (names[true], names[predicted], number(count))
-            for true, predicted, count in worst_confusions(facts, _MAX_ON_CARD)
+            for true, predicted, count in _worst_confusions(facts, _MAX_ON_CARD)
         ],
     }
 
 
-def worst_confusions(facts: LabelEvaluation, limit: int) -> Sequence[tuple[int, int, int]]:
+def _worst_confusions(facts: LabelEvaluation, limit: int) -> Sequence[tuple[int, int, int]]:
     """Return pairs of confused labels as (true, predicted, examples), most frequent first."""
     pairs = [
         (true, predicted, count)
@@ -351,7 +369,7 @@ def worst_confusions(facts: LabelEvaluation, limit: int) -> Sequence[tuple[int, 
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))[:limit]
 
 
-def count_table(facts: LabelEvaluation) -> Box:
+def _count_table(facts: LabelEvaluation) -> Box:
     """Return the number of examples per label and split."""
     counts = {split: labels for split, labels in facts.label_counts.items() if labels}
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_CLASSES]

@@ -87,7 +87,7 @@ for (const box of document.querySelectorAll(".pictures:has(li[data-actual])")) {
   });
   const onchange = () => {
     for (const image of images) image.hidden = choices.some(({ name, value }) => value && value !== image.dataset[name]);
-    count.textContent = `${images.filter((image) => !image.hidden).length} of ${images.length} images`;
+    count.textContent = `${images.filter((image) => !image.hidden).length} of ${images.length} examples`;
   };
   const labels = choices.map((choice) => element("label", {}, `${choice.name} label `, choice));
   box.prepend(element("div", { className: "toolbar", onchange }, ...labels, count));
