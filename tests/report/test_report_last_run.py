@@ -1,14 +1,12 @@
-"""What changed since the last run: settings, data and code, in the head, the history and the section of the run."""
+"""What changed since the last run: settings, data and code, in the head."""
 
 import pytest
-from html_outline import Outline
-from report_runs import render, report_of, write_evaluation, write_origin
+from report_runs import report_of, write_evaluation, write_origin
 
 
 def setup_module() -> None:
-    global curves, findings, history, runs_section
+    global curves, findings, history
     from pipeline.report.sections.charts import curves, history
-    from pipeline.report.sections.runs import runs as runs_section
     from pipeline.report.sections.summary import findings
 
 
@@ -78,18 +76,6 @@ def test_seeds_that_were_requested_together_are_compared_with_the_run_before_all
     assert since(folders, 2, 3, 4) == [
         "Since the last run (2026-03-01 10:00 UTC), epochs (1 → 2) and seed (0 → 0, 1, 2) changed."
     ]
-
-
-def test_that_the_data_changed_is_said_in_the_history_and_in_the_section_of_the_run(run, tmp_path):
-    more = {"digests": NOW, "train": 66, "test": 14}
-    folders = [run(1), run(2, seed=1), run(3, **more), run(4, seed=1, **more)]
-    report = report_of(folders, ["3" * 64, "4" * 64])
-    expected = "The data changed: 36 → 42 test images, 174 → 198 train images."
-    (section,) = history(report)
-    assert section.blocks[0].text == expected
-    page = Outline(render(folders, tmp_path / "out", ["3" * 64, "4" * 64])["report.html"]).text
-    assert page.count(expected) == 3, "also in both of the requested runs"
-    assert "The data changed" not in Outline(render(folders[:2], tmp_path / "old", ["2" * 64])["report.html"]).text
 
 
 def test_curves_and_groups_of_the_history_that_only_the_data_tell_apart_have_names_of_their_own(run):

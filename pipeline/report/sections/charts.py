@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.problems.units import common_units
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Chart, Facts, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Chart, Facts, Section, Table, numbers, words
 from pipeline.report.data.changes import describe_change
 from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.history import age_order
@@ -15,7 +15,6 @@ from pipeline.report.data.reading import Entry, Run
 from pipeline.report.data.scenarios import Row, differing, field_label
 from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
-from pipeline.report.sections.last_run import data_changes
 from pipeline.report.sections.scoreboard import setting_word
 from pipeline.runs.record import SKIPPED, names
 
@@ -143,10 +142,8 @@ def _point(row: Row, field: str) -> tuple[float | None, float | None]:
 
 def history(report: Report) -> Iterator[Section]:
     """Yield changes since the last comparable runs, and metrics of all runs of this storage root by date."""
-    changed = [Text(sentence, "finding") for sentence in data_changes(report)]
     groups = [group for group in report.history if len(group) > 1][: drawings.MAX_LINES]
     if not groups:
-        yield Section("history", "History", changed)
         return
     titles = [*_group_names(groups)]
     endpoints = [[_height(group[index]) for index in (0, -1)] for group in groups]
@@ -158,7 +155,7 @@ def history(report: Report) -> Iterator[Section]:
         note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
         legend=[(name, fmt.plural(len(group), "run")) for name, group in zip(titles, groups, strict=True)],
     )
-    yield Section("history", "History", [*changed, change_table(report), chart])
+    yield Section("history", "History", [change_table(report), chart])
 
 
 def _height(run: Entry) -> str:

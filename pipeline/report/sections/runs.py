@@ -16,7 +16,6 @@ from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook, leaves
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
-from pipeline.report.sections.last_run import data_sentence
 from pipeline.report.sections.scoreboard import ranking_metric
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import FINISHED, Beginning
@@ -56,12 +55,10 @@ def runs(report: Report) -> Iterator[Section]:
         name, anchor = fmt.run_name(run, report.current), fmt.run_anchor(run)
         blocks = _repeat(report, run, "" if index else "repeat")
         if index == 0 or (run.fingerprint in report.current and index < _MAX_FULL):
-            change = Text(data_sentence(report, report.row_of(run).runs), "finding")
             receipt = titled("Requested and effective", *receipt_blocks(run, f"Requested and effective: {name}"))
             facts = titled("Settings and results", Facts(list(circumstances(run))))
             blocks = [
                 Facts(list(tiles(run)), "tiles"),
-                change,
                 *blocks,
                 *titled("Time", *time_blocks(run), anchor="" if index else "time"),
                 Box("pair", [Box("part", receipt), Box("part", facts)]),

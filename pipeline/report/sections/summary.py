@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import dropwhile
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.data.changes import describe_change
-from pipeline.report.data.reading import Run, scores_of
-from pipeline.report.data.scenarios import Row
+from pipeline.report.data.experiments import has_other_data
+from pipeline.report.data.reading import Run, scores_of, split_counts
+from pipeline.report.data.scenarios import Row, differing
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.compare import lead_sentence
-from pipeline.report.sections.last_run import changes_since_last_run
 from pipeline.report.sections.runs import time_verdict
-from pipeline.report.sections.scoreboard import ranking_metric
-from pipeline.runs.record import SKIPPED
+from pipeline.report.sections.scoreboard import ranking_metric, row_settings
+from pipeline.runs.record import FINISHED, SKIPPED
+
+_MAX_CHANGES = 6
 
 
 def title(report: Report) -> str:
@@ -88,7 +91,7 @@ def _range(values: Sequence[float | None], show: Callable[[float | None], str]) 
 def findings(report: Report) -> list[str]:
     """Return the lead of the best row per requested experiment, and the changes since earlier runs."""
     leads = [lead_sentence(report, experiment.name) for experiment in report.experiments if experiment.is_current]
-    return [*filter(None, leads), *changes_since_last_run(report), *_changes(report)]
+    return [*filter(None, leads), *_since_last_run(report), *_changes(report)]
 
 
 def _changes(report: Report) -> list[str]:
@@ -100,6 +103,56 @@ def _changes(report: Report) -> list[str]:
         for change in report.changes
         if change.earlier
     ]
+
+
+def _since_last_run(report: Report) -> Iterator[str]:
+    """Yield the settings, the data and the code that changed, as a sentence per requested experiment."""
+    finished = [run for run in report.requested() if run.status == FINISHED]
+    for name in dict.fromkeys(run.experiment for run in finished):
+        runs = [run for run in finished if run.experiment == name]
+        if last := _last_run(report, runs):
+            yield f"Since the last run ({fmt.moment(last.finished_at)}), {_differences(report, runs, last)} changed."
+
+
+def _last_run(report: Report, runs: Sequence[Run]) -> Run | None:
+    """Return the newest other run of the experiment that ended before the last of these runs."""
+    ids = set(map(id, runs))
+    older = dropwhile(lambda run: id(run) not in ids, report.runs)
+    others = (run for run in older if id(run) not in ids and run.status == FINISHED)
+    return next((run for run in others if run.experiment == runs[0].experiment), None)
+
+
+def _differences(report: Report, runs: Sequence[Run], last: Run) -> str:
+    last_row, *rows = map(report.row_of, (last, *runs))
+    if any(row is last_row for row in rows):
+        return "only the seed"
+    before, *after = map(row_settings, (last_row, *rows))
+    names = differing([before, *after])
+    parts = [
+        f"{name} ({before[name]} → {', '.join(dict.fromkeys(facts[name] for facts in after))})"
+        for name in names[:_MAX_CHANGES]
+    ]
+    if len(names) > _MAX_CHANGES:
+        parts.append(fmt.plural(len(names) - _MAX_CHANGES, "other setting"))
+    if change := _data_change(last, runs[0]):
+        parts.append(f"the data ({change})")
+    if any(None not in (codes := {last.code, run.code}) and len(codes) > 1 for run in runs):
+        parts.append("the code or the versions of libraries")
+    *others, final = parts or ["no recorded setting, data or code"]
+    return f"{', '.join(others)} and {final}" if others else final
+
+
+def _data_change(before: Run, now: Run) -> str:
+    """Return the splits with other examples and their sizes. Empty if they are equal or unknown."""
+    sizes = [split_counts(run) for run in (before, now)]
+    parts = []
+    for split in sorted({**(before.content_digests or {}), **(now.content_digests or {})}):
+        if has_other_data(before, now, split):
+            old, new = (counts.get(split) for counts in sizes)
+            examples = f"{fmt.plain(split)} {now.units.examples}"
+            changed = f"{fmt.number(old)} → {fmt.number(new)} {examples}"
+            parts.append(changed if old != new else f"other {examples} ({fmt.number(new)} as before)")
+    return ", ".join(parts)
 
 
 def is_alarming(report: Report) -> bool:
