@@ -17,7 +17,6 @@ from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from luigi_process import PROJECT
 from report_runs import EPOCH, RUN, SKIPPED, render, run_of, write_evaluation, write_predictions, write_run
@@ -597,19 +596,6 @@ def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window
     boxes["512"].click()
     assert "The best row, and the next one with the same test data." in section_text(cleared, "compare")
     assert cleared.get_log("browser") == []
-
-
-def test_the_page_calls_at_most_1_in_20_of_equal_models_different(cleared, page_of_rows):
-    cleared.get(page_of_rows.as_uri())
-    script = "return arguments[0].map(([a, b]) => differsBetweenSeeds(a, b, 0, data.critical)).filter(Boolean).length"
-    for number in (2, 3, 5):
-        draws = np.random.default_rng(number).normal(0.7, 0.01, size=(4_000, 2, number)).tolist()
-        assert 0.02 <= cleared.execute_script(script, draws) / len(draws) <= 0.06
-    script = "return arguments[0].map(([a, b]) => differsOnExamples(a, b)).filter(Boolean).length"
-    for number in (4, 7, 20, 1_000):
-        draws = np.random.default_rng(number).binomial(number, 0.5, size=10_000)
-        pairs = [(int(draw), int(number - draw)) for draw in draws]
-        assert cleared.execute_script(script, pairs) / len(pairs) <= 0.05
 
 
 def test_the_values_of_a_point_are_shown_on_hover_and_without_the_script(cleared, page_of_rows):

@@ -9,11 +9,11 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtr, ndtr, stdtrit
+from scipy.special import bdtr, ndtr
 
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
@@ -41,8 +41,10 @@ _METRICS = (
 )
 _NUM_JUDGED = 3
 _CURVES = ("epoch", "test_accuracy", "accuracy", "test_loss", "loss")
-_MAX_POINTS, _MAX_DEGREES = 100, 100
+_MAX_POINTS = 100
 _MAX_LABELS, _MAX_EXAMPLES = 10, 20
+# The page refers to these by their indices. "" means that the rows have different or unknown test data.
+_VERDICTS = ("within noise", "more than noise", "unknown, too few runs", "")
 _SEED_NOTE = "Each row has one run. Another seed may give another result."
 
 
@@ -65,8 +67,8 @@ def lead_sentence(report: Report, experiment: str) -> str:
     title, factor, decimals, unit = next((title, *form) for title, name, *form in _METRICS if name == field)
     best, second = (getattr(row, field).mean for row in rows)
     lead = fmt.number(abs(best - second), decimals, " points" if unit == "%" else unit, factor)
-    judged = judge_pair(report, *rows, field).partition(", ")[0]
-    noise = "may be noise, as each row has too few runs" if judged == "unknown" else f"is {judged}"
+    judged = judge_pair(report, *rows, field)
+    noise = "may be noise, as each row has too few runs" if judged.startswith("unknown") else f"is {judged}"
     model = fmt.model_and_recipe(rows[0].run)
     value = fmt.number(best, decimals, unit, factor)
     return f"Row 1 of the scoreboard, {model}, has the best {title}, {value}. Its lead of {lead} over row 2 {noise}."
@@ -159,8 +161,10 @@ def _recalls(row: Row) -> dict[str, float]:
 
 
 def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
-    """Return whether the difference of a metric is more than noise, or the reason why this is unknown."""
-    values = [_values(row, field) for row in (first, second)]
+    """Return whether the difference of a metric is more than noise, as one of the four verdicts."""
+    values = [[*{run.fingerprint: getattr(run, field) for run in row.runs}.values()] for row in (first, second)]
+    if not _is_comparable((first, second)) or None in chain(*values):
+        return ""
     if min(map(len, values)) > 1:
         examples = first.run.test_examples if field == "test_accuracy" else None
         noise = sampling_error(first.run.problem, getattr(first, field).mean, examples)
@@ -169,19 +173,13 @@ def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
     masks = _correct(report, first, second) if field == "test_accuracy" else None
     if masks is None:
         return "unknown, too few runs"
-    only_first, only_second = int((masks[0] & ~masks[1]).sum()), int((masks[1] & ~masks[0]).sum())
-    is_noise = paired_probability(only_first, only_second) > MAX_PROBABILITY
-    return f"{'within' if is_noise else 'more than'} noise, only A right {only_first:,}, only B right {only_second:,}"
+    only_one = [int((masks[index] & ~masks[1 - index]).sum()) for index in (0, 1)]
+    return "within noise" if paired_probability(*only_one) > MAX_PROBABILITY else "more than noise"
 
 
 def paired_probability(only_first: int, only_second: int) -> float:
     """Return the two-sided probability of so uneven a split between equal models (McNemar's exact test)."""
     return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
-
-
-def _values(row: Row, field: str) -> list[float]:
-    """Return a metric of each seed."""
-    return [*{run.fingerprint: getattr(run, field) for run in row.runs}.values()]
 
 
 def _correct(report: Report, *rows: Row) -> list[np.ndarray] | None:
@@ -219,14 +217,19 @@ def compare_data(report: Report) -> str:
     swept = differing(facts)
     data: dict[str, Any] = {
         "metrics": [[title, *form] for title, _, *form in _METRICS],
-        "critical": [_rounded(stdtrit(degrees, 1 - MAX_PROBABILITY / 2), 6) for degrees in range(1, _MAX_DEGREES)],
+        "verdicts": _VERDICTS,
         "note": _SEED_NOTE,
         "tests": _tests(report, rows),
         "rows": [],
     }
     size = len(_json(data))
-    for row, values in zip(rows, facts, strict=True):
+    for index, (row, values) in enumerate(zip(rows, facts, strict=True)):
         entry = _entry(report, row, {name: values[name] for name in swept}, data["tests"])
+        # A digit per row above, for each metric that is judged.
+        entry["judged"] = [
+            "".join(str(_VERDICTS.index(judge_pair(report, other, row, field))) for other in rows[:index])
+            for _, field, *_ in _METRICS[:_NUM_JUDGED]
+        ]
         size += len(_json(entry)) + 1
         if size > MAX_BYTES:
             break
@@ -273,8 +276,7 @@ def _entry(report: Report, row: Row, facts: dict[str, str], tests: Sequence[dict
             fmt.number(spread, *form[1:], form[0]) for spread, (_, _, *form) in zip(metrics, _METRICS, strict=True)
         ],
         "means": [_rounded(spread.mean) for spread in metrics],
-        "values": [[_rounded(value) for value in _values(row, field)] for _, field, *_ in _METRICS[:_NUM_JUDGED]],
-        "draws": (run.test_examples or 0) / run.ranking.predictions_per_draw,
+        "seeds": len(set(row.seeds)),
         "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
         "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
         "test": next((index for index, test in enumerate(tests) if anchor in test["bits"]), None),

@@ -118,26 +118,6 @@ function number(value, decimals) {
   return value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
 
-const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-
-// Whether values of several seeds differ by more than noise, as in pipeline/report/data/changes.py.
-function differsBetweenSeeds(a, b, minNoise, critical) {
-  const draws = [a, b].map((values) => [...new Set(values)]);
-  const squares = draws.map((distinct, index) => {
-    const center = mean(distinct);
-    return [a, b][index].length * mean(distinct.map((value) => (value - center) ** 2));
-  });
-  const noise = Math.sqrt((squares[0] + squares[1]) / Math.max(1, draws[0].length + draws[1].length - 2));
-  const deviation = Math.max(noise, minNoise) * Math.sqrt(1 / a.length + 1 / b.length);
-  const limit = critical[Math.min(a.length + b.length - 2, critical.length) - 1];
-  return mean(a) !== mean(b) && Math.abs(mean(b) - mean(a)) > limit * deviation;
-}
-
-// McNemar's test with continuity correction, on the examples that only one of two runs gets right.
-function differsOnExamples(onlyA, onlyB) {
-  return Math.abs(onlyA - onlyB) - 1 > 1.96 * Math.sqrt(onlyA + onlyB);
-}
-
 // The indices of the examples that only the first or only the second row gets right, null if they are unknown.
 function onlyOneRight(a, b) {
   if (a.test === null || a.test !== b.test) return null;
@@ -148,17 +128,10 @@ function onlyOneRight(a, b) {
   return [indices.filter((i) => right(x, i) > right(y, i)), indices.filter((i) => right(y, i) > right(x, i))];
 }
 
+// Whether two rows differ in a metric by more than noise, as judged in pipeline/report/sections/compare.py.
 function verdict(a, b, metric) {
-  const [x, y] = [a.values[metric], b.values[metric]];
-  if (!x || [...x, ...y].includes(null) || a.data === null || String(a.data) !== String(b.data)) return "";
-  if (Math.min(x.length, y.length) > 1) {
-    const rate = (mean(x) * a.draws + 1) / (a.draws + 2);
-    const minNoise = metric === 0 && a.draws ? Math.sqrt((rate * (1 - rate)) / a.draws) : 0;
-    return differsBetweenSeeds(x, y, minNoise, data.critical) ? "more than noise" : "within noise";
-  }
-  const only = metric === 0 && onlyOneRight(a, b);
-  if (!only) return "unknown, too few runs";
-  return differsOnExamples(only[0].length, only[1].length) ? "more than noise" : "within noise";
+  const [first, second] = [a, b].map((row) => data.rows.indexOf(row)).sort((x, y) => x - y);
+  return data.verdicts[data.rows[second].judged[metric]?.[first]] ?? "";
 }
 
 function panel(title, rows, columns) {
@@ -218,7 +191,7 @@ function comparison(rows) {
     ...(isComparable ? [] : [element("p", { className: "finding" }, "The rows have different or unknown test data, so their metrics are not comparable.")]),
     ...(settings.length ? [tableOf("Different settings", ["setting", ...titles], settings.map((name) => [name, ...rows.map((row) => row.settings[name])]))] : []),
     tableOf("Metrics, with the difference from A", ["metric", ...titles], metrics),
-    ...(rows.every((row) => row.values[0].length < 2) ? [element("p", { className: "note" }, data.note)] : []),
+    ...(rows.every((row) => row.seeds < 2) ? [element("p", { className: "note" }, data.note)] : []),
     ...(rows.some((row) => row.curves[0].length > 1) ? [element("div", { className: "panels", role: "img", ariaLabel: "Accuracy and loss by epoch" },
       panel("Accuracy", rows, [1, 2]), panel("Loss", rows, [3, 4]))] : []),
     ...(labels.length ? [tableOf("Recall of the labels that differ most", ["label", ...titles], labels.map(([name, recalls]) => [name, ...recalls.map((recall) => `${number(100 * recall, 1)}%`)]))] : []),
