@@ -3,12 +3,10 @@
 A file that cannot be used gets a row with the reason.
 """
 
-import fcntl
 import json
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import compute
 
-from pipeline.errors import BusyError, SettingsError
+from pipeline.errors import SettingsError
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems.results import results_of
 from pipeline.runs.load_model import LoadedModel, load_trained
@@ -43,7 +41,6 @@ def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSett
     Raises:
         SettingsError: There is no file, a folder is unreadable, the problem cannot predict files, or Beam rejects the
             runner or a flag.
-        BusyError: Another process predicts into ``folder``.
     """
     if not results_of(job.problem).prediction_rows:
         raise SettingsError(
@@ -52,8 +49,8 @@ def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSett
         )
     paths = _list_files(inputs)
     folder.mkdir(parents=True, exist_ok=True)
-    with _parts_folder(folder) as parts:
-        job = replace(job, files=os.getcwd(), parts=str(parts))
+    with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
+        job = replace(job, files=os.getcwd(), parts=parts)
         blocks = list(range(0, len(paths), _BLOCK_FILES))
         for start in blocks:
             _part(job, start, "json").write_text(json.dumps(paths[start : start + _BLOCK_FILES]), encoding="utf-8")
@@ -80,25 +77,6 @@ def _list_files(inputs: Sequence[str]) -> list[str]:
     if not paths:
         refuse(" They contain no file.", "files")
     return list(dict.fromkeys(paths))
-
-
-@contextmanager
-def _parts_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder for block results, after removing that of a killed process, and remove it afterwards."""
-    parts, descriptor = folder / ".parts", os.open(folder, os.O_RDONLY)
-    try:
-        # A lock on the folder leaves no file and ends with the process.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or pass another.") from error
-    try:
-        shutil.rmtree(parts, ignore_errors=True)
-        parts.mkdir()
-        yield parts
-    finally:
-        shutil.rmtree(parts, ignore_errors=True)
-        os.close(descriptor)
 
 
 def predict_block(start: int, job: Job) -> int:

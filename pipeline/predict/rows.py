@@ -1,11 +1,13 @@
-"""Rows of predictions with labels and probabilities of images, or the surprise of texts."""
+"""Rows of predictions with labels, probabilities or numbers of files, or the surprise of texts."""
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pyarrow as pa
 from pipeline import machine
 from pipeline.predict import Job
 from pipeline.problems.next_token.evaluation import MIN_PROBABILITY
+from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.load_model import LoadedModel
@@ -23,40 +26,69 @@ from pipeline.sources.labeled_texts import as_rows, cleaned
 from pipeline.sources.labeled_texts.table import TextTable
 
 _BATCH = 64
-#: Paths as text, the outputs of the model, float32 (examples, labels), and the reason for each unusable example.
-Batch = tuple[list[str], np.ndarray, pa.StringArray]
+#: Paths as text, the outputs of the model, float32 (examples, labels), and per example the reason if it is unusable.
+Batch = tuple[list[str], np.ndarray, list[str | None]]
+Columns = dict[str, np.ndarray | list[str]]
 _NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(), "perplexity": pa.float64()}
 _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
+Content = TypeVar("Content")
 
 
 def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the two likeliest labels and the probabilities of each image."""
-    return _label_rows(batches_of(paths, job, model), job)
+    return _rows(_image_batches(paths, job, model), partial(_likeliest, job.label_names))
 
 
 def labeled_text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the two likeliest labels and the probabilities of each text."""
     (length,) = model.input_shape
-    return _label_rows(_batches(paths, job, _text, lambda texts: model.probabilities(as_rows(texts, length))), job)
+    batches = _batches(paths, job, _text, lambda texts: model.probabilities(as_rows(texts, length)))
+    return _rows(batches, partial(_likeliest, job.label_names))
 
 
-def _label_rows(batches: Iterator[Batch], job: Job) -> Iterator[pa.RecordBatch]:
-    names = np.array(job.label_names)
-    for batch, probabilities, errors in batches:
-        best, second = np.argsort(-np.nan_to_num(probabilities, nan=-1), axis=1, kind="stable")[:, :2].T
-        columns = {
-            "label": names[best],
-            "probability": probabilities[np.arange(len(batch)), best],
-            "second_label": names[second],
-        }
-        is_error = errors.is_valid().to_numpy(zero_copy_only=False)
-        columns = {name: pa.array(column, mask=is_error) for name, column in columns.items()}
-        shares = columns_of([f"probability of {name}" for name in names], probabilities, errors)
-        yield pa.RecordBatch.from_pydict({"path": batch, **columns, "error": errors, **shares})
+def label_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
+    """Yield the labels above their thresholds, separated by semicolons, and the probability of each label."""
+    facts = json.loads((Path(job.run) / EVALUATION_NAME).read_text(encoding="utf-8"))
+    thresholds, names = np.array([one["threshold"] for one in facts["labels"]]), np.array(job.label_names)
+
+    def columns_of(probabilities: np.ndarray) -> tuple[Columns, Columns]:
+        labels = ["; ".join(names[row]) for row in probabilities >= thresholds]
+        return {"labels": labels}, _shares(job.label_names, probabilities)
+
+    return _rows(_image_batches(paths, job, model), columns_of)
 
 
-def batches_of(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[Batch]:
-    """Yield batches of images."""
+def value_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
+    """Yield the predicted numbers of each image."""
+    batches = _image_batches(paths, job, model)
+    return _rows(batches, lambda values: (dict(zip(job.label_names, values.T, strict=True)), {}))
+
+
+def _rows(
+    batches: Iterator[Batch], columns_of: Callable[[np.ndarray], tuple[Columns, Columns]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns before and after that of the reason. Unusable examples have no values."""
+    for paths, outputs, reasons in batches:
+        is_unusable = np.array([reason is not None for reason in reasons])
+        before, after = (
+            {name: pa.array(values, mask=is_unusable) for name, values in columns.items()}
+            for columns in columns_of(outputs)
+        )
+        yield pa.RecordBatch.from_pydict({"path": paths, **before, "error": pa.array(reasons, pa.string()), **after})
+
+
+def _likeliest(label_names: Sequence[str], probabilities: np.ndarray) -> tuple[Columns, Columns]:
+    names, rows = np.array(label_names), np.arange(len(probabilities))
+    best, second = np.argsort(-np.nan_to_num(probabilities, nan=-1), axis=1, kind="stable")[:, :2].T
+    columns = {"label": names[best], "probability": probabilities[rows, best], "second_label": names[second]}
+    return columns, _shares(label_names, probabilities)
+
+
+def _shares(label_names: Sequence[str], probabilities: np.ndarray) -> Columns:
+    return {f"probability of {name}": share for name, share in zip(label_names, probabilities.T, strict=True)}
+
+
+def _image_batches(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[Batch]:
     shape = model.input_shape
     form = form_of_any(shape, job.form.resize)
 
@@ -69,82 +101,72 @@ def batches_of(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[B
 def _batches(
     paths: Sequence[str],
     job: Job,
-    read: Callable[[Path], bytes | str],
+    read: Callable[[Path], bytes],
     outputs_of: Callable[[Sequence[bytes]], np.ndarray],
 ) -> Iterator[Batch]:
-    """Yield batches. ``read`` returns an example or a reason, and ``outputs_of`` the outputs for examples."""
+    """Yield batches. ``read`` returns an example, and ``outputs_of`` the outputs for examples."""
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
         with ThreadPoolExecutor(machine.granted_cores()) as pool:
-            contents = [*pool.map(lambda path: read(Path(job.files) / path), batch)]
-        is_usable = np.array([isinstance(content, bytes) for content in contents])
+            contents, reasons = zip(*pool.map(partial(_attempt, read, job), batch), strict=True)
+        usable = [index for index, reason in enumerate(reasons) if reason is None]
         outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
-        if is_usable.any():
-            outputs[is_usable] = outputs_of([content for content in contents if isinstance(content, bytes)])
-        errors = pa.array([content if isinstance(content, str) else None for content in contents], pa.string())
-        yield [*map(_as_text, batch)], outputs, errors
+        if usable:
+            outputs[usable] = outputs_of([contents[index] for index in usable])
+        yield [*map(_as_text, batch)], outputs, [*reasons]
 
 
-def columns_of(names: Sequence[str], outputs: np.ndarray, errors: pa.StringArray) -> dict[str, pa.Array]:
-    """Return a column per output, float (images, names), without the values of unusable images."""
-    is_error = errors.is_valid().to_numpy(zero_copy_only=False)
-    return {name: pa.array(outputs[:, index], mask=is_error) for index, name in enumerate(names)}
+def _attempt(read: Callable[[Path], Content], job: Job, path: str) -> tuple[Content | None, str | None]:
+    """Return the content of a file, or the reason why it cannot be used."""
+    try:
+        return read(Path(job.files) / path), None
+    except OSError as error:
+        return None, f"cannot be read: {error.strerror}"
+    except (UndecodableError, UnknownCharacterError) as error:
+        return None, str(error)
 
 
-def _text(path: Path) -> bytes | str:
-    """Return a text as the source would store it, or the reason why it cannot."""
+def _text(path: Path) -> bytes:
+    """Return a text as the source would store it."""
     # As one text, a table would get one label.
     if TextTable.has_name(path.name):
-        return "a table, write each text to a file"
-    try:
-        return cleaned(read_file(path))
-    except UndecodableError as error:
-        return str(error)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        raise UndecodableError("a table, write each text to a file")
+    return cleaned(read_file(path))
 
 
-def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes | str:
-    """Return a file's bytes as the records would store them, or the reason why they cannot."""
+def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes:
+    """Return a file's bytes as the records would store them."""
     height, width, _ = shape
-    try:
-        content = read_file(path)
-        picture = inspect(content)
-        if height != width and (picture.height, picture.width) != (height, width):
-            size = f"{picture.width} by {picture.height}"
-            return f"the image has {size} pixels, but the model requires {width} by {height}"
-        return stored_bytes(content, job.form, is_plain=picture.plain, limits=job.value_range)
-    except UndecodableError as error:
-        return str(error)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+    content = read_file(path)
+    picture = inspect(content)
+    if height != width and (picture.height, picture.width) != (height, width):
+        raise UndecodableError(
+            f"the image has {picture.width} by {picture.height} pixels, but the model requires {width} by {height}"
+        )
+    return stored_bytes(content, job.form, is_plain=picture.plain, limits=job.value_range)
 
 
 def text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the mean surprise of each text. Sequences start without state, as in the evaluation."""
-    vocabulary = Vocabulary(job.label_names)
+    read = partial(_tokens, Vocabulary(job.label_names))
     for path in paths:
-        nats, error = _nats_of(Path(job.files) / path, model, vocabulary)
-        row = {"path": _as_text(path), "predicted": len(nats), "error": error}
-        if len(nats):
+        tokens, error = _attempt(read, job, path)
+        row = {"path": _as_text(path), "predicted": 0, "error": error}
+        if tokens is not None:
+            nats = surprises(model, tokens)
             mean = float(nats.mean())
-            row |= {"nats": mean, "bits": mean / math.log(2), "perplexity": math.exp(mean)}
+            row |= {"predicted": len(nats), "nats": mean, "bits": mean / math.log(2), "perplexity": math.exp(mean)}
         yield pa.RecordBatch.from_pylist([row], _TEXT_ROW)
 
 
-def _nats_of(path: Path, model: LoadedModel, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
-    """Return the nats of each token of a text but the first, and the reason if there are none."""
+def _tokens(vocabulary: Vocabulary, path: Path) -> np.ndarray:
     try:
         tokens = vocabulary.encode(read_file(path).decode("utf-8-sig"))
-    except OSError as error:
-        return np.empty(0), f"cannot be read: {error.strerror}"
-    except UnknownCharacterError as error:
-        return np.empty(0), str(error)
     except UnicodeDecodeError as error:
-        return np.empty(0), f"not UTF-8 text: {error}"
+        raise UndecodableError("not UTF-8 text", error) from error
     if len(tokens) < 2:
-        return np.empty(0), "shorter than two tokens"
-    return surprises(model, tokens), None
+        raise UndecodableError("shorter than two tokens")
+    return tokens
 
 
 def surprises(model: LoadedModel, tokens: np.ndarray) -> np.ndarray:

@@ -12,17 +12,17 @@ from luigi_process import Luigi
 from PIL import Image
 from report_runs import SKIPPED, write_run
 
-from pipeline.errors import BusyError, SettingsError
+from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.settings.data import RecordsSettings
 
 
 def setup_module() -> None:
-    global _parts_folder, keras, predict, pyarrow
+    global keras, predict, pyarrow
     import keras
     import pyarrow.parquet
 
-    from pipeline.predict.job import _parts_folder, predict
+    from pipeline.predict.job import predict
 
 
 LABELS = ("dark", "light")
@@ -186,15 +186,10 @@ def test_names_that_are_no_text_and_files_that_are_none_have_their_rows(run, tmp
     assert rows[1]["error"] == "cannot be read: no regular file"
 
 
-def test_leftovers_of_a_killed_process_are_removed_and_two_at_once_are_refused(run, images, tmp_path):
-    parts = tmp_path / "out" / ".parts"
-    parts.mkdir(parents=True)
-    (parts / "000000000000.parquet").write_bytes(b"half")
-    with _parts_folder(tmp_path / "out"), pytest.raises(BusyError, match="another process"):
-        predictions(run, images, tmp_path / "out")
+def test_only_the_predictions_stay_in_the_folder_and_the_next_ones_replace_them(run, images, tmp_path):
     assert predictions(run, images, tmp_path / "out")[0] == (152, 1)
-    assert not parts.exists()
     assert predictions(run, images / "gray.png", tmp_path / "out")[0] == (1, 0)
+    assert sorted(os.listdir(tmp_path / "out")) == ["predictions.csv", "predictions.parquet"]
 
 
 def test_runs_are_listed_with_their_differences_and_have_names_for_the_best_and_the_newest(tmp_path, tiny_tfds):

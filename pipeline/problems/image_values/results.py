@@ -18,7 +18,7 @@ MULTI_LABEL = Results(
     hub_task="image-classification",
     evaluation_schema=f"{_SECTION}:LabelsEvaluation",
     evaluation_blocks=f"{_SECTION}:label_blocks",
-    prediction_rows="pipeline.predict.image_values:label_rows",
+    prediction_rows="pipeline.predict.rows:label_rows",
 )
 REGRESSION = Results(
     **_COMMON,
@@ -27,5 +27,5 @@ REGRESSION = Results(
     hub_task="other",
     evaluation_schema=f"{_SECTION}:ValuesEvaluation",
     evaluation_blocks=f"{_SECTION}:value_blocks",
-    prediction_rows="pipeline.predict.image_values:value_rows",
+    prediction_rows="pipeline.predict.rows:value_rows",
 )
