@@ -49,7 +49,7 @@ def prepare(folder: Path, rounds: int) -> Bench:
         DatasetUnavailableError: it is not prepared and cannot be downloaded; nothing is measured on a stand-in.
     """
     settings = SourceSettings(dataset="cifar10", origin="tfds")
-    bench = Bench(folder, rounds, resolve(settings), settings.tfds_data_dir)
+    bench = Bench(folder, rounds, resolve(settings, folder), settings.tfds_data_dir)
     write_to(bench, bench.records_folder)
     return bench
 

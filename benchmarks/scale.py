@@ -90,7 +90,7 @@ def _in_a_process(part: str, times: int, folder: str) -> dict[str, float]:
 
 
 def _this_part(part: str, times: int, folder: Path) -> dict[str, float]:
-    source = resolve(SourceSettings(origin="placeholder"))
+    source = resolve(SourceSettings(origin="placeholder"), folder)
     larger = replace(source, num_examples={split: times * number for split, number in source.num_examples.items()})
     bench = Bench(folder, 1, larger, "")
     seconds = seconds_of(lambda: PARTS[part](bench))

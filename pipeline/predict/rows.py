@@ -22,8 +22,7 @@ from pipeline.runs.load_model import LoadedModel
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
-from pipeline.sources.labeled_texts import as_rows, cleaned
-from pipeline.sources.labeled_texts.table import TextTable
+from pipeline.sources.labeled_texts import TextTable, as_rows, cleaned
 
 _BATCH = 64
 #: Paths as text, the outputs of the model, float32 (examples, labels), and per example the reason if it is unusable.

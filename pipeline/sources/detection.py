@@ -23,7 +23,7 @@ def kind_at(path: str) -> str:
     """
     top = Path(path).expanduser()
     files = itertools.islice(_files(top), _MAX_FILES) if top.is_dir() else [top]
-    counts = Counter(map(_kind_of_file, files))
+    counts = Counter(next((kind for kind in SOURCES if SOURCES.load(kind).has_file(file)), "") for file in files)
     # Notes are texts, too. They are beside data of every other kind.
     kinds = [kind for kind in SOURCES if kind != "text"] + ["text"]
     kind = next((kind for kind in kinds if counts[kind] > _MIN_SHARE * counts.total()), "")
@@ -53,8 +53,3 @@ def _files(top: Path) -> Iterator[Path]:
     for folder, subfolders, names in os.walk(top):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
-
-
-def _kind_of_file(path: Path) -> str:
-    """The first kind that has such files. "" if there is none."""
-    return next((name for name in SOURCES if SOURCES.load(name).has_file(path)), "")

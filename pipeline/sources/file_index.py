@@ -5,16 +5,15 @@ The source's artifact contains the index.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import message
 from pipeline.records.keys import index_key
-from pipeline.sources.files import Stamp, digests, quoted
+from pipeline.sources.files import Stamp, cached_until_replaced, digests, quoted
 
 INDEX_NAME = "examples.json"
 KEY_BYTES = 16
@@ -124,15 +123,10 @@ def path_key(path: str) -> str:
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
 
 
+# An index takes a few hundred bytes per file.
+@cached_until_replaced
 def read_index(path: str) -> FileIndex:
-    """Read the index at a path. The result is cached until the file is replaced."""
-    status = os.stat(path)
-    return _read_index(path, (status.st_ino, status.st_size, status.st_mtime_ns))
-
-
-# At most two, because an index takes a few hundred bytes per file.
-@lru_cache(maxsize=2)
-def _read_index(path: str, stamp: tuple[int, int, int]) -> FileIndex:
+    """Read the index at a path."""
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     splits = {split: IndexedSplit(**columns) for split, columns in stored["splits"].items()}
     return FileIndex(splits, [Skipped(**one) for one in stored["skipped"]], stored["description_files"])

@@ -162,7 +162,7 @@ class LabeledSource(FileSource):
 
     @abstractmethod
     def examine(
-        self, folder: Path, files: SourceFiles, artifact: Path | None
+        self, folder: Path, files: SourceFiles, artifact: Path
     ) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
         """Examine all examples. Returns those that can be used by path, and the others."""
 
@@ -174,7 +174,7 @@ class LabeledSource(FileSource):
         """The folder, the index and the artifact."""
         return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME), artifact=str(artifact))
 
-    def find(self, artifact: Path | None) -> SourceInfo:
+    def find(self, artifact: Path) -> SourceInfo:
         """Examine every example, and write the index."""
         folder, files = self.folder(), self.find_files()
         if self.settings.group_column:
@@ -189,8 +189,7 @@ class LabeledSource(FileSource):
         described = digests(folder, [*files.description_files], None)
         descriptions = {name: (stamp, described[name]) for name, stamp in files.description_files.items()}
         index = FileIndex(splits, skipped, descriptions)
-        if artifact:
-            index.write(artifact)
+        index.write(artifact)
         return self.describe(index, files, [*examined.values()])
 
     def _check_groups(self, files: SourceFiles) -> None:
@@ -200,11 +199,20 @@ class LabeledSource(FileSource):
             for example in examples:
                 splits.setdefault(example.group, set()).add(split)
                 if example.group.strip().lower() in {"", *MISSING}:
-                    self.refuse(_no_group(example), "a column with a value in each row", "group_column")
+                    self.refuse(
+                        f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row.",
+                        "a column with a value in each row",
+                        "group_column",
+                    )
         if shared := min((group for group, its in splits.items() if len(its) > 1), default=""):
-            self.refuse(_shared(shared, splits[shared]), "a column whose values are in one split each", "group_column")
+            self.refuse(
+                f" {shared!r} is in {' and '.join(sorted(splits[shared]))}. Change its splits, or name no column.",
+                "a column whose values are in one split each",
+                "group_column",
+            )
         if len(splits) < 2:
-            self.refuse(_single(min(splits)), "a column with at least two different values", "group_column")
+            expected = "a column with at least two different values"
+            self.refuse(f" All rows have {min(splits)!r}.", expected, "group_column")
 
     def common_facts(self, index: FileIndex, files: SourceFiles) -> dict:
         """Fields of ``SourceInfo`` that do not depend on the kind of examples."""
@@ -306,21 +314,6 @@ def _rename(names: Sequence[str]) -> str:
     spaces = any(name != name.strip() for name in names)
     space = " Remove spaces at the start and the end." if spaces else ""
     return f" Rename {', '.join(map(ascii, names))}.{space}"
-
-
-@message
-def _no_group(example: Example) -> str:
-    return f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row."
-
-
-@message
-def _shared(group: str, splits: Iterable[str]) -> str:
-    return f" {group!r} is in {' and '.join(sorted(splits))}. Change its splits, or name no column."
-
-
-@message
-def _single(group: str) -> str:
-    return f" All rows have {group!r}."
 
 
 def split_called(name: str) -> str:

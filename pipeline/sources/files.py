@@ -8,9 +8,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import NoReturn
+from threading import Lock
+from typing import NoReturn, TypeVar
 
 from pipeline.artifacts.stamps import current_stamp, read_verified, write_verified
 from pipeline.errors import message
@@ -18,6 +19,7 @@ from pipeline.errors import message
 #: Bytes, times of the last change of content and of any change in nanoseconds, inode. Programs that copy files can set
 #: neither the second time nor the inode.
 Stamp = Sequence[int]
+Result = TypeVar("Result")
 
 # A text with so few zero bytes is damaged.
 _MIN_ZEROS = 8
@@ -104,6 +106,19 @@ def _stamp_of_entry(entry: os.DirEntry) -> Stamp:
 
 def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def cached_until_replaced(read: Callable[..., Result]) -> Callable[..., Result]:
+    """Cache the last two results of a function of a path. Threads wait for each other, so that a file is read once."""
+    cached, lock = lru_cache(maxsize=2)(lambda stamp, *arguments: read(*arguments)), Lock()
+
+    @wraps(read)
+    def of_present_file(path: str | Path, *arguments: object) -> Result:
+        with lock:
+            return cached(_stamp(os.stat(path)), path, *arguments)
+
+    of_present_file.cache_clear = cached.cache_clear
+    return of_present_file
 
 
 def is_inside(real: str, root: str) -> bool:

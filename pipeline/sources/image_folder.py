@@ -1,4 +1,4 @@
-"""Folders with the layout ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``, such as of images.
+"""Sources of images, and folders with the layout ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``.
 
 Subfolders of a label's folder have the same label. Files next to the labels' folders are no examples. With a
 ``label_pattern``, the labels are in the names of the files.
@@ -7,14 +7,20 @@ Subfolders of a label's folder have the same label. Files next to the labels' fo
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.errors import message, plural
-from pipeline.sources.file_index import Example
+from pipeline.records.features import Feature, image_spec
+from pipeline.settings.data import FULL_RANGE, SourceSettings
+from pipeline.sources.file_index import Address, Example, FileIndex, Skipped
 from pipeline.sources.file_source import LABELS_NAME, LabeledSource, SourceFiles, split_called
-from pipeline.sources.files import Stamp, first_bytes, quoted
-from pipeline.sources.image_source import ImageSource
+from pipeline.sources.files import Stamp, first_bytes, quoted, read_below
+from pipeline.sources.source import SourceInfo
+
+if TYPE_CHECKING:
+    from pipeline.sources.image_files import Picture
 
 _MAX_NAMES = 5
 # Names that may stand for either split.
@@ -27,7 +33,68 @@ _NEVER_ENDINGS |= {".tar", ".gz"}
 # First bytes of JPEG, PNG, GIF, WebP and TIFF files.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 
+# Type of the values of an example with a value per label or target, by problem.
+_VECTOR_TYPES = {"multi_label": "uint8", "regression": "float32"}
+# Share of the 65,536 values. Images of 10, 12 and 14 bits use a 64th to a quarter of them.
+_LITTLE_OF_THE_RANGE = 0.25
+
 _logger = logging.getLogger(__name__)
+
+
+class ImageSource(LabeledSource):
+    """Image files. Subclasses find the files and their labels."""
+
+    reader = "pipeline.sources.image_reading:read_images"
+    #: Reads the file of an image, from the folder and the example's address, or its path if it has none.
+    read: ClassVar[Callable[[str, Address | str], bytes]] = staticmethod(read_below)
+
+    def examine(
+        self, folder: Path, files: SourceFiles, artifact: Path
+    ) -> tuple[Mapping[str, "Picture"], Sequence[Skipped]]:
+        """Check every image."""
+        # Luigi's process imports this module, but no Pillow.
+        from pipeline.sources.image_files import examine
+
+        return examine(self.read, folder, [example for _, example in files.rows])
+
+    def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence["Picture"]) -> SourceInfo:
+        """Describe the images."""
+        pictures, encodings = examined, {picture.encoding for picture in examined}
+        shapes = {(picture.height, picture.width) for picture in pictures}
+        sides = sorted(min(picture.height, picture.width) for picture in pictures)
+        sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
+        channels = 1 if all(picture.gray for picture in pictures) else 3
+        encoding = encodings.pop() if len(encodings) == 1 else "image"
+        vector_type = _VECTOR_TYPES.get(files.problem)
+        label = Feature((len(files.label_names),), vector_type) if vector_type else Feature((), "int64")
+        return SourceInfo(
+            features=image_spec((*sizes, channels), encoding, label),
+            problem=files.problem,
+            bytes_per_example=sum(picture.num_bytes for picture in pictures) // len(pictures),
+            shorter_sides=(sides[0], sides[len(sides) // 2], sides[-1]),
+            value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
+            **self.common_facts(index, files),
+        )
+
+
+def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The 16-bit values that become black and white, from the value range of each 16-bit image."""
+    if not levels:
+        return FULL_RANGE
+    low, high = min(low for low, _ in levels), max(high for _, high in levels)
+    if settings.value_range == "data":
+        return (low, high) if low < high else FULL_RANGE
+    if settings.value_range != "full":
+        low, high = map(int, settings.value_range.split(","))
+        return low, high
+    share = (high - low) / FULL_RANGE[1]
+    if share <= _LITTLE_OF_THE_RANGE:
+        _logger.warning(
+            f"{len(levels):,} images of 16 bits have values from {low:,} to {high:,}, {100 * share:.1f}% of the range. "
+            "They look dark or flat. Set [Source] value_range to data, or to the values of black and white such as "
+            "0, 4095."
+        )
+    return FULL_RANGE
 
 
 class LabelFolders(LabeledSource):

@@ -34,7 +34,7 @@ class Placeholder(Kind):
     def check(self) -> None:
         """A placeholder is always available."""
 
-    def find(self, artifact: Path | None) -> SourceInfo:
+    def find(self, artifact: Path) -> SourceInfo:
         """Write the tokens of a text, or describe the images."""
         if self.settings.dataset in TEXTS:
             texts = {split: _draw_text(split, size) for split, size in _NUM_CHARACTERS.items()}

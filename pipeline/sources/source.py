@@ -37,9 +37,9 @@ SOURCES = Registry(
         "tfrecord": "pipeline.sources.containers.tfrecord:TFRecord",
         "npz": "pipeline.sources.containers.npz:Npz",
         "folder": "pipeline.sources.image_folder:ImageFolder",
-        "text_table": "pipeline.sources.labeled_texts.table:TextTable",
+        "text_table": "pipeline.sources.labeled_texts:TextTable",
         "table": "pipeline.sources.table:Table",
-        "text_folder": "pipeline.sources.labeled_texts.folder:TextFolder",
+        "text_folder": "pipeline.sources.labeled_texts:TextFolder",
         "text": "pipeline.sources.text:Text",
         SYNTHETIC: "pipeline.sources.placeholder:Placeholder",
     },
@@ -176,11 +176,11 @@ class Kind(ABC):
         """Raise the errors of ``find`` without a change. If a download is needed, only check the hosts."""
 
     @abstractmethod
-    def find(self, artifact: Path | None) -> SourceInfo:
+    def find(self, artifact: Path) -> SourceInfo:
         """Obtain and examine the data.
 
         Args:
-            artifact: Folder for the index of the files and the tokens of a text. None writes neither.
+            artifact: Folder for the index of the files and the tokens of a text.
 
         Raises:
             DatasetUnavailableError: The data cannot be downloaded.
@@ -212,7 +212,7 @@ def _kind(origin: str, settings: SourceSettings) -> Kind:
     return SOURCES.load(origin)(settings)
 
 
-def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
+def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
     """Obtain the dataset of the settings, or its placeholder if the settings allow that. See ``Kind.find``."""
     try:
         return kind_of(settings).find(folder)

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
@@ -17,14 +16,14 @@ from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
 from pipeline.sources.file_source import MISSING, SourceFiles, split_called
 from pipeline.sources.files import Stamp, detect_encoding, first_bytes, is_in, stamps_of
-from pipeline.sources.image_source import ImageSource
+from pipeline.sources.image_folder import ImageFolder, ImageSource
 from pipeline.sources.table_labels import Targets, targets_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 # Matches numbers and names of images, which are no names of columns.
-_VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif|hei[cf])", re.IGNORECASE)
+_VALUE = re.compile(rf"\d+|{ImageFolder.file_names}", re.IGNORECASE)
 #: Names of columns that other programs write, in place of our defaults.
 KNOWN_COLUMNS = {
     "path": ("file", "filename", "file_name", "filepath", "image", "image_path", "img"),
@@ -83,15 +82,12 @@ class Table(ImageSource):
 
     def examples(self) -> tuple[list[str], Targets, list[tuple[str, Example]]]:
         """Read the table. Returns the cells with the examples, the labels, and the split and example of each row."""
-        settings = self.settings
-        (_, *names), (cells, *columns) = self._columns()
-        groups, split_names = [""] * len(cells), ["train"] * len(cells)
-        if settings.group_column:
-            names.pop()
-            groups = columns.pop()
-        if settings.split_column:
-            names.pop()
-            split_names = columns.pop()
+        settings, columns_read = self.settings, self._columns()
+        cells_of = {setting: cells for setting, _, cells in columns_read}
+        names, columns = zip(*(column[1:] for column in columns_read if column[0] == "label_column"), strict=True)
+        cells = cells_of[self.content_column]
+        groups = cells_of.get("group_column", [""] * len(cells))
+        split_names = cells_of.get("split_column", ["train"] * len(cells))
         paths = self.names_of(cells)
         # A row with a missing value in one of several columns counts as one without a label.
         labels = [next((cell for cell in row if _is_missing(cell)), "".join(row)) for row in zip(*columns, strict=True)]
@@ -109,8 +105,8 @@ class Table(ImageSource):
         """Stamps of the files. An unchanged table has the same examples."""
         return stamps_of(self.folder(), {*index.files, self.path.name})
 
-    def _columns(self) -> tuple[list[str], list[list[str]]]:
-        """Names and cells of the columns of the settings, as text because the label 007 is not the number 7."""
+    def _columns(self) -> list[tuple[str, str, list[str]]]:
+        """Setting, name and cells of each column, as text because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
         if not self.has_name(self.path.name):
             self.refuse(expected="a table that ends in .csv, .tsv or .parquet")
@@ -122,7 +118,7 @@ class Table(ImageSource):
                 return self._columns_of_text(_DELIMITERS[ending])
             schema = pyarrow.parquet.read_schema(self.path)
             wanted = self._wanted(schema.names)
-            for name in wanted:
+            for _, name in wanted:
                 if pyarrow.types.is_nested(kind := schema.field(name).type):
                     self.refuse(
                         f" The column {name} has values of the type {kind}. Write one text or number into each cell. "
@@ -130,8 +126,11 @@ class Table(ImageSource):
                         "file, set dataset = parquet.",
                         "columns of texts or numbers",
                     )
-            table = pyarrow.parquet.read_table(self.path, columns=wanted)
-            return wanted, [table[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
+            table = pyarrow.parquet.read_table(self.path, columns=[name for _, name in wanted])
+            return [
+                (setting, name, table[name].cast(pyarrow.string()).fill_null("").to_pylist())
+                for setting, name in wanted
+            ]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
             self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
@@ -150,7 +149,7 @@ class Table(ImageSource):
                 return next(csv.reader(lines, delimiter=_DELIMITERS[ending]), [])
         return []
 
-    def _columns_of_text(self, delimiter: str) -> tuple[list[str], list[list[str]]]:
+    def _columns_of_text(self, delimiter: str) -> list[tuple[str, str, list[str]]]:
         if encoding := detect_encoding(self.path.read_bytes()):
             self.refuse(f" {is_in(encoding)}", "a table in UTF-8")
         # Texts may be longer than the limit of the library.
@@ -159,18 +158,10 @@ class Table(ImageSource):
             rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
             names = next(rows, [])
             self._check_header(names, delimiter)
-            wanted, bad = self._wanted(names), []
-            indices = [*map(names.index, wanted)]
-            columns: list[list[str]] = [[] for _ in indices]
-            for number, row in enumerate(rows, start=1):
-                if len(row) != len(names):
-                    bad.append((number, row))
-                    continue
-                for column, index in zip(columns, indices, strict=True):
-                    column.append(row[index])
-        if bad:
+            wanted, rows = self._wanted(names), [*rows]
+        if bad := [(number, row) for number, row in enumerate(rows, start=1) if len(row) != len(names)]:
             self.refuse(_rows(bad), f"a table with {len(names)} cells in each row")
-        return wanted, columns
+        return [(setting, name, [row[names.index(name)] for row in rows]) for setting, name in wanted]
 
     def _check_header(self, names: Sequence[str], delimiter: str) -> None:
         """Refuse another delimiter, and a missing header."""
@@ -190,31 +181,34 @@ class Table(ImageSource):
                 "a table with a header",
             )
 
-    def _wanted(self, names: Sequence[str]) -> list[str]:
-        """The columns of the examples, the labels, the split and the group."""
+    def _wanted(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """The setting and name of each column of the examples, the labels, the split and the group."""
         settings, wanted = self.settings, []
-        listed = [("label_column", name) for name in self._label_columns(names)]
-        optional = [(setting, getattr(settings, setting)) for setting in ("split_column", "group_column")]
+        # A comma in the name of a column separates no columns.
+        labels = settings.label_column
+        labels = [labels] if labels in names else [name.strip() for name in labels.split(",")]
         for setting, name in (
             (self.content_column, getattr(settings, self.content_column)),
-            *listed,
-            *filter(itemgetter(1), optional),
+            *(("label_column", name) for name in labels),
+            *((setting, name) for setting in ("split_column", "group_column") if (name := getattr(settings, setting))),
         ):
             known = [each for each in names if each.lower() in KNOWN_COLUMNS.get(name, ())]
             if name not in names and len(known) == 1:
-                wanted.append(known[0])
-                _logger.info("Using the column %s of %s as %s.", known[0], self.settings.path, setting)
+                wanted.append((setting, known[0]))
+                _logger.info("Using the column %s of %s as %s.", known[0], settings.path, setting)
             elif names.count(name) == 1:
-                wanted.append(name)
+                wanted.append((setting, name))
             else:
-                hint = f"{_of_table(names)}{closest(name, names)}{_remedy(setting)}"
-                self.refuse(hint, f"one column of {self.settings.path}", setting)
+                self.refuse(
+                    f" The table has {', '.join(names)}.{closest(name, names)}"
+                    + {
+                        "label_column": " Separate the names of several columns by commas.",
+                        "path_column": " For a table of texts, set dataset = text_table.",
+                    }.get(setting, ""),
+                    f"one column of {settings.path}",
+                    setting,
+                )
         return wanted
-
-    def _label_columns(self, names: Sequence[str]) -> list[str]:
-        """The columns that label_column names. A comma in the name of a column separates no columns."""
-        named = self.settings.label_column
-        return [named] if named in names else [name.strip() for name in named.split(",")]
 
     def _path_in_folder(self, path: str, folder: Path) -> str:
         """The path of an image below the table's folder. "" if the image does not exist."""
@@ -251,20 +245,6 @@ class Table(ImageSource):
         times = Counter(path for path, _, _ in rows)
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
             self.refuse(_rows(bad), "one row per image")
-
-
-@message
-def _of_table(names: Sequence[str]) -> str:
-    return f" The table has {', '.join(names)}."
-
-
-@message
-def _remedy(setting: str) -> str:
-    """The hint for a missing column."""
-    return {
-        "label_column": " Separate the names of several columns by commas.",
-        "path_column": " For a table of texts, set dataset = text_table.",
-    }.get(setting, "")
 
 
 def _is_missing(cell: str) -> bool:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
-from pipeline.errors import message
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.schema import AUTO
 from pipeline.sources.file_source import checked_labels, natural
@@ -52,32 +51,30 @@ def targets_of(
         found = checked_labels(sorted(values, key=natural), settings.path, "label_column")
         return Targets(CLASSES, found, columns[0])
     if problem == MULTI_LABEL and settings.label_separator:
-        return _separated(columns[0], settings)
+        parts = [_split_label(cell, re.escape(settings.label_separator)) for cell in columns[0]]
+        found = checked_labels(sorted(frozenset().union(*parts), key=natural), settings.path, "label_column")
+        return Targets(MULTI_LABEL, found, [tuple(int(name in labels) for name in found) for labels in parts])
     numbers = {cell: _number(cell) for cell in values}
     valid = [number in (0, 1) if problem == MULTI_LABEL else math.isfinite(number) for number in numbers.values()]
     if not all(valid):
         bad = next(cell for cell, is_valid in zip(numbers, valid, strict=True) if not is_valid)
-        refuse(f" Found {bad!r}. For labels with a separator, set label_separator.", _cells(problem), "label_column")
+        refuse(
+            f" Found {bad!r}. For labels with a separator, set label_separator.",
+            f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell",
+            "label_column",
+        )
     for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
         low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
         if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):
-            refuse(_range(name, low, high), "numbers that differ", "label_column")
+            refuse(
+                f" Those of {name} are from {low} to {high}, which differ too little for 32 bits. Subtract a constant.",
+                "numbers that differ",
+                "label_column",
+            )
     kind = int if problem == MULTI_LABEL else float
     return Targets(
         problem, tuple(names), [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
     )
-
-
-@message
-def _cells(problem: str) -> str:
-    return "0 or 1 in each cell" if problem == MULTI_LABEL else "a number in each cell"
-
-
-@message
-def _range(name: str, low: float, high: float) -> str:
-    if low == high:
-        return f" Those of {name} are all the same."
-    return f" Those of {name} are from {low} to {high}, and they differ too little for 32 bits. Subtract a constant."
 
 
 def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:
@@ -97,12 +94,6 @@ def _number(cell: str) -> float:
     if cell.lower() in _TRUTHS:
         return _TRUTHS[cell.lower()]
     return float(cell.replace(",", ".")) if _NUMBER.fullmatch(cell) else math.nan
-
-
-def _separated(cells: Sequence[str], settings: SourceSettings) -> Targets:
-    parts = [_split_label(cell, re.escape(settings.label_separator)) for cell in cells]
-    names = checked_labels(sorted(frozenset().union(*parts), key=natural), settings.path, "label_column")
-    return Targets(MULTI_LABEL, names, [tuple(int(name in labels) for name in names) for labels in parts])
 
 
 def _check_labels(labels: Sequence[str], refuse: Callable) -> None:

@@ -61,7 +61,7 @@ class Text(FileSource):
             return bool(begin) and b"\0" not in begin
         return False
 
-    def find(self, artifact: Path | None) -> SourceInfo:
+    def find(self, artifact: Path) -> SourceInfo:
         """Read the text, and write its tokens and the index."""
         folder, files = self.folder(), self.find_files()
         files.log_split_names()
@@ -80,8 +80,7 @@ class Text(FileSource):
             self.refuse(f" It has only {min(names)!a}.", "a text of at least two different characters")
         facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
         index = FileIndex(splits, [], {})
-        if artifact:
-            index.write(artifact)
+        index.write(artifact)
         return SourceInfo(dataset=self.name(), origin="text", version="1", digest=index.digest(), **facts)
 
     def find_files(self) -> SourceFiles:
@@ -130,8 +129,8 @@ class Text(FileSource):
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share: float) -> dict:
-    """Write the tokens of texts by split to ``folder``, unless it is None. Returns fields of ``SourceInfo``."""
+def written_tokens(texts: Mapping[str, str], folder: Path, *, test_share: float) -> dict:
+    """Write the tokens of texts by split to ``folder``. Returns fields of ``SourceInfo``."""
     # Luigi's process imports this module, but no NumPy.
     from pipeline.records.vocabulary import Vocabulary
 
@@ -139,8 +138,7 @@ def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share:
     for split in [split for split in SPLITS if split in texts]:
         tokens = vocabulary.encode(texts[split])
         num_tokens[split] = len(tokens)
-        if folder:
-            tokens.tofile(_tokens_path(folder, split))
+        tokens.tofile(_tokens_path(folder, split))
     return {
         "features": FEATURES,
         "problem": "next_token",
@@ -168,18 +166,21 @@ def read_tokens(
 
     name = content_name(info.features)
     (size,) = info.features[name].shape
-    path = _tokens_path(Path(location.artifact), split)
-    try:
-        tokens = np.memmap(path, np.uint8, mode="r")
-    except (OSError, ValueError):
-        tokens = np.empty(0, np.uint8)
-    if len(tokens) < stop * (size - 1) + 1:
-        raise DamagedArtifactError(
-            f'{path}: expected the tokens of the text, they are not there as they were. Run "tensorcraft run" again.'
-        )
+    tokens = mapped_file(_tokens_path(Path(location.artifact), split), stop * (size - 1) + 1)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
     for first in range(start, stop, _READ_AT_ONCE):
         yield {name: np.ascontiguousarray(windows[first : min(first + _READ_AT_ONCE, stop)])}
+
+
+def mapped_file(path: Path, num_bytes: int) -> "np.ndarray":
+    """Map a file of the source's artifact into memory, uint8. DamagedArtifactError: it is shorter, or missing."""
+    import numpy as np
+
+    found = path.stat().st_size if path.exists() else 0
+    if found < num_bytes:
+        raise DamagedArtifactError(f'{path}: expected {num_bytes:,} bytes, got {found:,}. Run "tensorcraft run" again.')
+    # An empty file cannot be mapped.
+    return np.memmap(path, np.uint8, mode="r") if found else np.empty(0, np.uint8)
 
 
 def text_digest(info: SourceInfo, artifact: Path) -> str:

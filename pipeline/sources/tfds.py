@@ -15,17 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import (
-    DamagedArtifactError,
-    DatasetUnavailableError,
-    StorageError,
-    UnsupportedDatasetError,
-    message,
-)
+from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, StorageError, UnsupportedDatasetError
 from pipeline.records.features import CHANNELS, image_spec
 from pipeline.records.keys import SPLITS
 from pipeline.settings.data import folder_hint
 from pipeline.settings.setting_error import closest, refuse
+from pipeline.sources.file_index import change
 from pipeline.sources.files import digests
 from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
 from pipeline.sources.text import written_tokens
@@ -62,7 +57,7 @@ class Tfds(Kind):
         if not builder.is_prepared():
             _probe_hosts(builder)
 
-    def find(self, artifact: Path | None) -> SourceInfo:
+    def find(self, artifact: Path) -> SourceInfo:
         """Download and prepare the dataset if it is not prepared, and describe it.
 
         Raises:
@@ -87,8 +82,13 @@ class Tfds(Kind):
 
     def _supported(self) -> tuple["DatasetBuilder", tuple[str, ...]]:
         """The builder, and the names of the image and the label, or of the text."""
+        from tensorflow_datasets.core.features import FeaturesDict, Text
+
         builder = find_builder(self.settings.dataset, self.settings.tfds_data_dir)
-        return builder, _text_key(builder) or supervised_keys(builder)
+        match builder.info.features:
+            case FeaturesDict() as features if len(features) == 1 and isinstance(*features.values(), Text):
+                return builder, tuple(features)
+        return builder, supervised_keys(builder)
 
     def _image_facts(self, builder: "DatasetBuilder", image_key: str, label_key: str) -> dict:
         image, splits = builder.info.features[image_key], builder.info.splits
@@ -101,7 +101,7 @@ class Tfds(Kind):
             "bytes_per_example": builder.info.dataset_size // sum(split.num_examples for split in splits.values()),
         }
 
-    def _text_facts(self, builder: "DatasetBuilder", key: str, artifact: Path | None) -> dict:
+    def _text_facts(self, builder: "DatasetBuilder", key: str, artifact: Path) -> dict:
         # Choices are made on [Records] validation_share of train, as for any text.
         texts = {"train": b"", "test": b""}
         for split in [split for split in SPLITS if split in builder.info.splits]:
@@ -122,12 +122,7 @@ class Tfds(Kind):
         folder = datasets_folder(self.settings.tfds_data_dir) / source["prepared_as"]
         with contextlib.suppress(OSError):
             if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder, artifact) != source["digest"]:
-                yield _has_changed(folder)
-
-
-@message
-def _has_changed(folder: Path) -> str:
-    return f"the files in {folder} changed"
+                yield change(str(folder), "changed")
 
 
 def datasets_folder(data_dir: str) -> Path:
@@ -188,15 +183,6 @@ def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
         raise UnsupportedDatasetError(
             f"{dataset}: TensorFlow Datasets needs another package to prepare it ({error}). Install that package."
         ) from error
-
-
-def _text_key(builder: "DatasetBuilder") -> tuple[str, ...]:
-    """Name of the text feature of a dataset that has only this feature."""
-    from tensorflow_datasets.core.features import FeaturesDict, Text
-
-    features = builder.info.features
-    names = tuple(features) if isinstance(features, FeaturesDict) else ()
-    return names if len(names) == 1 and isinstance(features[names[0]], Text) else ()
 
 
 def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:

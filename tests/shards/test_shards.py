@@ -141,8 +141,8 @@ def test_flags_of_a_job_server_are_left_to_it():
     assert readiness.make_options(settings, readiness.make_runner(settings))
 
 
-def test_tfds_source_and_its_records_agree(tiny_tfds, write_small_records, small_source):
-    info = sources.resolve(SourceSettings(dataset="cifar10", origin="tfds", tfds_data_dir=str(tiny_tfds)))
+def test_tfds_source_and_its_records_agree(tiny_tfds, write_small_records, small_source, tmp_path):
+    info = sources.resolve(SourceSettings(dataset="cifar10", origin="tfds", tfds_data_dir=str(tiny_tfds)), tmp_path)
     assert info.num_examples == {"train": 403, "test": 101}
     manifest = read_manifest(write_small_records(source=info, data_dir=str(tiny_tfds)))
     # The same pixels as the stand-in's, but not CIFAR-10's: verification comes out false, as it should.
@@ -151,8 +151,10 @@ def test_tfds_source_and_its_records_agree(tiny_tfds, write_small_records, small
 
 
 @pytest.mark.slow
-def test_real_cifar10_is_verified_though_train_is_divided(real_cifar10, tmp_path_factory, write_small_records):
-    info = sources.resolve(SourceSettings(dataset="cifar10", origin="tfds", tfds_data_dir=str(real_cifar10)))
+def test_real_cifar10_is_verified_though_train_is_divided(
+    real_cifar10, tmp_path, tmp_path_factory, write_small_records
+):
+    info = sources.resolve(SourceSettings(dataset="cifar10", origin="tfds", tfds_data_dir=str(real_cifar10)), tmp_path)
     how = {"block_examples": 5_000, "validation_share": 0.1}
     folder = write_small_records(source=info, data_dir=str(real_cifar10), **how)
     manifest = read_manifest(folder)

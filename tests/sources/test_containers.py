@@ -169,7 +169,7 @@ def test_the_shards_of_arrays_are_those_of_image_files_with_the_numbers_of_the_r
 
 
 def resolved(path: Path, artifact: Path | None = None, kind: str = "parquet", **settings) -> sources.SourceInfo:
-    return sources.resolve(SourceSettings(dataset=kind, path=str(path), **settings), artifact)
+    return sources.resolve(SourceSettings(dataset=kind, path=str(path), **settings), artifact or path.parent)
 
 
 def paths_of(path: Path, artifact: Path, **settings) -> dict[str, list[str]]:

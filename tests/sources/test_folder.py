@@ -26,7 +26,7 @@ def listed(folder, tmp_path, **settings):
 
 def refused(folder, error=SettingsError, **settings) -> str:
     with pytest.raises(error) as refusal:
-        sources.resolve(SourceSettings(**{"dataset": "folder", "path": str(folder), **settings}))
+        sources.resolve(SourceSettings(**{"dataset": "folder", "path": str(folder), **settings}), folder.parent)
     assert type(refusal.value) is error
     assert "[Source]" in str(refusal.value)
     return str(refusal.value)
@@ -75,7 +75,7 @@ def test_the_path_of_the_folder_makes_no_difference(tmp_path):
     info, _ = listed(write_folder(tmp_path / "here" / "images", a=2, b=2), tmp_path)
     again = write_folder(tmp_path / "there" / "images", a=2, b=2)
     os.utime(again / "a" / "000.png", (1, 1))
-    assert sources.resolve(SourceSettings(dataset="folder", path=f"{again}/")) == info
+    assert sources.resolve(SourceSettings(dataset="folder", path=f"{again}/"), tmp_path) == info
 
 
 def test_links_inside_the_folder_are_followed_once(tmp_path):
@@ -240,7 +240,7 @@ def test_splits_may_be_called_otherwise_and_the_log_says_so(tmp_path, caplog):
     caplog.set_level("INFO")
     for split in ("TRAIN", "val", "dev", "Test"):
         write_folder(tmp_path / "images" / split, a=1, b=1)
-    info = sources.resolve(SourceSettings(dataset="folder", path=str(tmp_path / "images")))
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(tmp_path / "images")), tmp_path)
     assert info.num_examples == {"train": 2, "validation": 4, "test": 2}
     assert info.label_names == ("a", "b")
     assert "Reading TRAIN as the train split" in caplog.text
@@ -249,7 +249,9 @@ def test_splits_may_be_called_otherwise_and_the_log_says_so(tmp_path, caplog):
 
 def test_labels_are_in_their_natural_order(tmp_path):
     labels = {f"class_{number}": 1 for number in (10, 2, 1, 12, 11)}
-    info = sources.resolve(SourceSettings(dataset="folder", path=str(write_folder(tmp_path / "images", **labels))))
+    info = sources.resolve(
+        SourceSettings(dataset="folder", path=str(write_folder(tmp_path / "images", **labels))), tmp_path
+    )
     assert info.label_names == ("class_1", "class_2", "class_10", "class_11", "class_12")
     assert sorted(["10", "-2", "b", "2", "a10", "a9", "007"], key=natural) == ["-2", "2", "007", "10", "a9", "a10", "b"]
 
@@ -265,7 +267,7 @@ def test_files_with_other_suffixes_are_ignored(tmp_path, caplog):
         "c.CSV": b"x",
     }
     folder = write_folder(tmp_path / "images", cats={**others, "1.png": plain_file("a", 1)}, dogs=2)
-    info = sources.resolve(SourceSettings(dataset="folder", path=str(folder)))
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(folder)), tmp_path)
     assert (info.num_examples, info.skipped) == ({"train": 3}, {})
     assert "Ignoring 5 files whose names are not those of images, such as cats/Thumbs.db." in caplog.text
 
@@ -274,7 +276,7 @@ def test_files_with_other_suffixes_are_ignored(tmp_path, caplog):
 def test_an_empty_folder_is_no_label(tmp_path, caplog, split):
     folder = write_folder(tmp_path / "images" / split, cats=1, dogs=1, birds={})
     settings = SourceSettings(dataset="folder", path=str(tmp_path / "images"))
-    assert sources.resolve(settings).label_names == ("cats", "dogs")
+    assert sources.resolve(settings, tmp_path).label_names == ("cats", "dogs")
     name = folder.relative_to(tmp_path / "images") / "birds"
     assert f"Folder {name} contains no image, so it is not a label." in caplog.text
 
@@ -285,7 +287,7 @@ def test_a_folder_as_the_dataset_is_refused_with_the_right_setting(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     with pytest.raises(SettingsError, match="Did you mean --Source-dataset folder --Source-path photos"):
-        sources.resolve(SourceSettings(dataset="photos", tfds_data_dir=str(tmp_path)))
+        sources.resolve(SourceSettings(dataset="photos", tfds_data_dir=str(tmp_path)), tmp_path)
 
 
 def test_split_folders_without_label_folders_are_refused(tmp_path):

@@ -52,7 +52,7 @@ def listed(table, tmp_path, **settings):
 
 def refused(table, error=SettingsError, **settings) -> str:
     with pytest.raises(error) as refusal:
-        sources.resolve(SourceSettings(dataset="table", path=str(table), **settings))
+        sources.resolve(SourceSettings(dataset="table", path=str(table), **settings), table.parent)
     assert type(refusal.value) is error
     return str(refusal.value)
 
@@ -356,12 +356,12 @@ def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
         (
             {"x": ["0.1"] * 4},
             {"label_column": "x"},
-            "expected numbers that differ, got 'x'. Those of x are all the same.",
+            "numbers that differ, got 'x'. Those of x are from 0.1 to 0.1, which differ too little for 32 bits.",
         ),
         (
             {"x": ["1e9", "1000000000.5", "1000000001", "1000000000.2"]},
             {"label_column": "x"},
-            "from 1000000000.0 to 1000000001.0, and they differ too little for 32 bits. Subtract a constant.",
+            "from 1000000000.0 to 1000000001.0, which differ too little for 32 bits. Subtract a constant.",
         ),
         ({"x": ["a", "b", "a", "b"]}, {"label_column": "x,label"}, "expected one column"),
         ({"label": ["a", "a;a", "", ""]}, {"label_separator": ";"}, "expected at least two labels"),
@@ -421,6 +421,6 @@ def test_groups_that_cannot_be_kept_together_are_refused(images, patients, setti
 
 def test_groups_of_data_without_columns_are_refused(images):
     with pytest.raises(SettingsError) as refusal:
-        sources.resolve(SourceSettings(dataset="folder", path=str(images), group_column="patient"))
+        sources.resolve(SourceSettings(dataset="folder", path=str(images), group_column="patient"), images.parent)
     assert "[Source] group_column: expected no column for the dataset 'folder', which has none" in str(refusal.value)
     assert "List the images in a table." in str(refusal.value)

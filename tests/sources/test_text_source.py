@@ -170,7 +170,7 @@ def test_a_path_without_a_text_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for path, words in ((tmp_path / "empty", "It contains no files"), (tmp_path / "none", "It does not exist")):
         with pytest.raises(SettingsError, match=words):
-            sources.resolve(asked(path))
+            sources.resolve(asked(path), tmp_path)
     with pytest.raises(SettingsError, match="the path of a text"):
         SourceSettings(dataset="text")
 
@@ -186,7 +186,7 @@ def test_a_text_too_short_for_an_example_or_a_test_split_is_refused(write, tmp_p
 def test_an_artifact_that_has_another_text_is_damaged(write, tmp_path):
     info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(RecordsSettings(sequence_length=16))
     (tmp_path / "source" / "train.tokens").write_bytes(b"\x00" * 100)
-    with pytest.raises(DamagedArtifactError, match="expected the tokens of the text"):
+    with pytest.raises(DamagedArtifactError, match=r"expected 161 bytes, got 100\."):
         read(info, tmp_path / "source", "train", 0, 10)
 
 

@@ -494,5 +494,5 @@ def test_a_dataset_prepared_again_with_other_bytes_makes_the_source_stale(first_
     luigi.data_dir = write_tiny_tfds(tmp_path / "tfds", first=1_000)
     source = luigi.status(*FAST)["Source"]
     assert (source["state"], source["reasons"]) == (
-        "stale", [f"the files in {tmp_path / 'tfds' / 'cifar10' / '3.0.2'} changed"]
+        "stale", [f"{tmp_path / 'tfds' / 'cifar10' / '3.0.2'} has changed"]
     )  # fmt: skip

@@ -17,7 +17,7 @@ from pipeline.errors import DamagedArtifactError, PipelineError
 from pipeline.sources.file_index import Address, Example, FileIndex
 from pipeline.sources.file_source import LABELS_NAME, SourceFiles, checked_labels, split_called
 from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, stamps_of
-from pipeline.sources.image_source import ImageSource
+from pipeline.sources.image_folder import ImageSource
 
 #: Maximum bytes that are read into memory at once, such as an image or a row group of a Parquet file.
 MAX_BYTES = 2**30

@@ -1,11 +1,8 @@
 """NumPy files with arrays of images and labels, such as x_train and y_train, or images and labels."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from pipeline import machine
@@ -13,13 +10,12 @@ from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource, Row, reading_damaged
 from pipeline.sources.file_index import Address
 from pipeline.sources.file_source import split_called
+from pipeline.sources.files import cached_until_replaced
 
 if TYPE_CHECKING:
     import numpy as np
 
 _IMAGES, _LABELS = {"x", "image", "images"}, {"y", "label", "labels"}
-# Threads wait for each other, so that an array is read once.
-_lock = Lock()
 
 
 def read_image(folder: str, address: Address) -> bytes:
@@ -31,14 +27,8 @@ def read_image(folder: str, address: Address) -> bytes:
         return as_png(_array(Path(folder, file), name)[row])
 
 
+@cached_until_replaced
 def _array(path: Path, name: str) -> "np.ndarray":
-    status = os.stat(path)
-    with _lock:
-        return _array_of(path, (status.st_ino, status.st_size, status.st_mtime_ns), name)
-
-
-@lru_cache(maxsize=2)
-def _array_of(path: Path, stamp: tuple[int, int, int], name: str) -> "np.ndarray":
     import numpy as np
 
     with np.load(path, allow_pickle=False) as arrays:

@@ -7,38 +7,31 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from pipeline.errors import message
 from pipeline.sources.containers import MAX_BYTES, ContainerSource, Row, reading_damaged
 from pipeline.sources.file_index import Address
-from pipeline.sources.files import UndecodableError
+from pipeline.sources.files import UndecodableError, cached_until_replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# Threads that read one row group wait for each other, so that it is read once.
-_lock = Lock()
 
 
 def read_row(folder: str, address: Address) -> bytes:
     """Read an image. The address is a path, the column, the row group and the row in it."""
     file, column, group, row = address
-    path = os.path.join(folder, file)
-    with reading_damaged(), _lock:
-        status = os.stat(path)
-        image = _images(path, (status.st_ino, status.st_size, status.st_mtime_ns), column, group)[row].as_py()
+    with reading_damaged():
+        image = _images(os.path.join(folder, file), column, group)[row].as_py()
     image = image["bytes"] if isinstance(image, dict) else image
     if image is None:
         raise UndecodableError("the image is not embedded")
     return image
 
 
-@lru_cache(maxsize=2)
-def _images(path: str, stamp: tuple[int, int, int], column: str, group: int) -> "pa.ChunkedArray":
+@cached_until_replaced
+def _images(path: str, column: str, group: int) -> "pa.ChunkedArray":
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path) as file:

@@ -1,4 +1,4 @@
-"""Texts with a label each, in folders or in a table.
+"""Texts with a label each, in folders with the layout of ``LabelFolders`` or in a table with a row per text.
 
 The source's artifact contains the texts of each split in a row, and where each of them ends. They are thus read and
 checked only once. A record contains the first bytes of a text in UTF-8, so all records have the same length.
@@ -6,17 +6,19 @@ checked only once. A record contains the first bytes of a text in UTF-8, so all 
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import DamagedArtifactError
 from pipeline.records.features import KEY, LABEL, TEXT, Feature
 from pipeline.sources.file_index import Example, FileIndex, Skipped, read_index
 from pipeline.sources.file_source import LabeledSource, SourceFiles
-from pipeline.sources.files import UndecodableError, detect_encoding, read_below
+from pipeline.sources.files import UndecodableError, detect_encoding, read_below, stamps_of
+from pipeline.sources.image_folder import LabelFolders
 from pipeline.sources.source import Location, SourceInfo
+from pipeline.sources.table import KNOWN_COLUMNS, Table
+from pipeline.sources.table_labels import CLASSES
+from pipeline.sources.text import mapped_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +47,7 @@ class LabeledTexts(LabeledSource):
         return read_below(str(folder), example.path)
 
     def examine(
-        self, folder: Path, files: SourceFiles, artifact: Path | None
+        self, folder: Path, files: SourceFiles, artifact: Path
     ) -> tuple[Mapping[str, ExaminedText], Sequence[Skipped]]:
         """Check every text, and write the texts of each split to the artifact."""
         # Luigi's process imports this module, but no NumPy.
@@ -54,8 +56,7 @@ class LabeledTexts(LabeledSource):
         examined, skipped = {}, []
         for split, examples in files.examples.items():
             ends, end = [], 0
-            with ExitStack() as stack:
-                output = stack.enter_context(_path(artifact, split, "texts").open("wb")) if artifact else None
+            with _path(artifact, split, "texts").open("wb") as output:
                 for example in examples:
                     content = b""
                     try:
@@ -67,10 +68,8 @@ class LabeledTexts(LabeledSource):
                         continue
                     examined[example.path] = ExaminedText(hashlib.sha256(content).hexdigest(), len(text))
                     ends.append(end := end + len(text))
-                    if output:
-                        output.write(text)
-            if artifact:
-                np.array(ends, "<i8").tofile(_path(artifact, split, "ends"))
+                    output.write(text)
+            np.array(ends, "<i8").tofile(_path(artifact, split, "ends"))
         return examined, skipped
 
     def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence[ExaminedText]) -> SourceInfo:
@@ -87,6 +86,39 @@ class LabeledTexts(LabeledSource):
             bytes_per_example=sum(sizes) // len(sizes),
             **self.common_facts(index, files),
         )
+
+
+class TextFolder(LabelFolders, LabeledTexts):
+    """A folder of text files with a subfolder per label."""
+
+
+class TextTable(LabeledTexts, Table):
+    """A file of texts, their labels and optionally their splits. A text is called after the number of its row."""
+
+    content_column = "text_column"
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        """Whether a file is a table with a column of texts, and none of paths."""
+        names = {name.lower() for name in cls.names_in(path)}
+        texts, paths = (names & {kind, *KNOWN_COLUMNS[kind]} for kind in ("text", "path"))
+        return bool(texts) and not paths
+
+    def names_of(self, cells: Sequence[str]) -> list[str]:
+        """Names of the texts."""
+        return [f"row {number}" for number in range(1, len(cells) + 1)]
+
+    def find_files(self) -> SourceFiles:
+        """The texts in the table."""
+        cells, targets, rows = self.examples()
+        if targets.problem != CLASSES:
+            self.refuse(f" It is for the problem {targets.problem} of images.", "a column of labels", "label_column")
+        contents = {example.path: cell for cell, (_, example) in zip(cells, rows, strict=True)}
+        return SourceFiles(rows, stamps_of(self.folder(), [self.path.name]), targets.names, cells=contents)
+
+    def content(self, folder: Path, files: SourceFiles, example: Example) -> bytes:
+        """The cell of a text."""
+        return files.cells[example.path].encode()
 
 
 def cleaned(content: bytes) -> bytes:
@@ -128,13 +160,8 @@ def read_texts(
     import numpy as np
 
     (length,), labels = info.features[TEXT].shape, read_index(location.listing).splits[split].labels
-    path, ends = _path(Path(location.artifact), split, "texts"), [0, *_ends(Path(location.artifact), split)]
-    try:
-        texts = np.memmap(path, np.uint8, mode="r")
-    except (OSError, ValueError):
-        texts = np.empty(0, np.uint8)
-    if len(ends) != info.num_examples[split] + 1 or len(texts) != ends[-1]:
-        raise DamagedArtifactError(f'{path}: expected the texts of the source. Run "tensorcraft run" again.')
+    ends = [0, *_ends(Path(location.artifact), split, info.num_examples[split])]
+    texts = mapped_file(_path(Path(location.artifact), split, "texts"), int(ends[-1]))
     for first in range(start, stop, _READ_AT_ONCE):
         last = min(first + _READ_AT_ONCE, stop)
         batch = [texts[ends[row] : ends[row + 1]].tobytes() for row in range(first, last)]
@@ -146,17 +173,12 @@ def count_longer(info: SourceInfo, artifact: Path) -> int:
     import numpy as np
 
     (length,) = info.features[TEXT].shape
-    sizes = [np.diff(_ends(artifact, split), prepend=0) for split in info.num_examples]
+    sizes = [np.diff(_ends(artifact, split, number), prepend=0) for split, number in info.num_examples.items()]
     return sum(int((size > length).sum()) for size in sizes)
 
 
-def _ends(artifact: Path, split: str) -> "np.ndarray":
-    import numpy as np
-
-    try:
-        return np.fromfile(_path(artifact, split, "ends"), "<i8")
-    except OSError:
-        return np.empty(0, "<i8")
+def _ends(artifact: Path, split: str, num_examples: int) -> "np.ndarray":
+    return mapped_file(_path(artifact, split, "ends"), 8 * num_examples).view("<i8")
 
 
 def _path(artifact: Path, split: str, ending: str) -> Path:
