@@ -6,8 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import psutil
+from typing import Any
 
 # PCI ids of Google and its TPUs, from JAX (jax/_src/hardware_utils.py) and PyTorch/XLA (torch_xla/_internal/tpu.py).
 # Device files prove nothing, because other NPUs use /dev/accel* and any device of a virtual machine is /dev/vfio/N.
@@ -49,12 +48,12 @@ def granted_cores() -> int:
 
 def granted_memory_bytes() -> int:
     """Memory of the machine in bytes, limited by the cgroup."""
-    return min([psutil.virtual_memory().total, *(limit for limit, _ in _memory_limits())])
+    return min([_memory().total, *(limit for limit, _ in _memory_limits())])
 
 
 def free_memory_bytes() -> int:
     """Memory in bytes that is available without swapping, limited by the cgroup. Inactive file pages count."""
-    return min([psutil.virtual_memory().available, *(max(0, limit - used) for limit, used in _memory_limits())])
+    return min([_memory().available, *(max(0, limit - used) for limit, used in _memory_limits())])
 
 
 def nvidia_cards() -> list[str]:
@@ -92,10 +91,17 @@ def describe() -> dict[str, object]:
         "granted_cores": granted_cores(),
         "instruction_sets": [flag for flag in _REPORTED_FLAGS if flag in flags],
         "accelerators": [*nvidia_cards(), *tpu_chips()],
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": _memory().total,
         "granted_memory_bytes": granted_memory_bytes(),
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def _memory() -> Any:
+    # It takes 10 ms to import, and most commands do not use it.
+    import psutil
+
+    return psutil.virtual_memory()
 
 
 def _cpuinfo(field: str) -> str:

@@ -67,9 +67,9 @@ def take_experiment(argv: list[str]) -> None:
 
 def load() -> None:
     """Let Luigi read the settings files. Call this before Luigi is imported."""
-    own_file = os.environ.pop(_OWN_FILE, None)
+    own_file, scheduler = os.environ.pop(_OWN_FILE, None), os.environ.get("TENSORCRAFT_SCHEDULER")
     files = existing("config.ini")
-    if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
+    if scheduler == "central":
         files += existing("central.ini")
     if experiment := experiments().get(requested_experiment()):
         files.append(experiment)
@@ -84,8 +84,13 @@ def load() -> None:
     # A user does not edit the copy of config.ini in an installed package.
     copies = {folder / "config.ini" for folder in settings_folders()[:-1]}
     record_sources([path for path in files if path not in copies], sys.argv)
+    # Luigi needs none of these here. They take longer to import than Luigi itself.
+    unused = {"jsonschema", "tornado", *(["requests"] if scheduler != "central" else [])} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(unused))
     import luigi.configuration
 
+    for name in unused:
+        del sys.modules[name]
     for path in files:
         luigi.configuration.add_config_path(str(path))
 

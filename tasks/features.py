@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_fetched
 from pipeline.settings.training import FULL, PRETRAINED
-from pipeline.training.launch import FeaturesArtifact
 from tasks import remote_cache
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, stages_up_to
 from tasks.status import Artifact, Status
 
 if TYPE_CHECKING:
+    from pipeline.training.launch import FeaturesArtifact
     from tasks.train import Train
 
 # Settings of [Train] that change the features.
@@ -55,8 +55,11 @@ class Features:
         inputs = [stage.output().folder for stage in stages_up_to(self.train)[:-1]]
         return not read_fetched(self.output().folder) and not any(map(remote_cache.is_provisional, inputs))
 
-    def fetch(self) -> FeaturesArtifact:
+    def fetch(self) -> "FeaturesArtifact":
         """Download the artifact if only the remote has it. Return the arguments of the training."""
+        # It imports the schemas of a run.
+        from pipeline.training.launch import FeaturesArtifact
+
         artifact = self.output()
         if self.status().remote:
             remote_cache.shared().get(self.kind, artifact.expected, artifact.folder)

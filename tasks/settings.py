@@ -34,13 +34,14 @@ _LONGEST_BELOW_ROOT = 250
 class SettingParameter(luigi.Parameter):
     """One setting as a parameter."""
 
+    # Luigi sets it early, and reads it for a help page. argparse formats it with %.
+    description = property(lambda self: self._setting.summary().replace("%", "%%"), lambda self, text: None)
+
     def __init__(self, setting: Setting) -> None:
         super().__init__(
             default=setting.default,
             significant=Mark.NOT_IN_IDENTITY not in setting.marks,
             visibility=ParameterVisibility.PRIVATE if Mark.SECRET in setting.marks else ParameterVisibility.PUBLIC,
-            # argparse formats the text with %.
-            description=setting.summary().replace("%", "%%"),
         )
         self._setting = setting
         # Methods of Luigi: the one form of values that mean the same, and the text that parse takes.

@@ -146,13 +146,22 @@ def absence(module: str, name: str) -> str | None:
 class Setting:
     """The declaration of a setting. ``type`` is str, int, float or tuple."""
 
-    section: str
+    owner: type["Settings"]
     name: str
     type: type
     default: Any
-    help: str
     rule: Rule | None
     marks: frozenset[Mark]
+
+    @property
+    def section(self) -> str:
+        """The section of config.ini."""
+        return self.owner.section
+
+    @property
+    def help(self) -> str:
+        """The string below the field. It is read from the source, which takes longer than a run with nothing to do."""
+        return next(text for base in self.owner.__mro__ if (text := _help_texts(base).get(self.name)))
 
     @property
     def plain_help(self) -> str:
@@ -244,7 +253,6 @@ class StageSettings(Settings, section=""):
 def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
     """The settings of a section in order, inherited settings last."""
     hints = get_type_hints(owner, include_extras=True)
-    texts = {name: text for base in owner.__mro__[-2::-1] for name, text in _help_texts(base).items()}
     own = inspect.get_annotations(owner)
     settings = []
     for field in sorted(dataclasses.fields(owner), key=lambda field: field.name not in own):
@@ -253,7 +261,7 @@ def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
         marks = frozenset(one for one in rest if isinstance(one, Mark))
         # Of ``int | str``, the type before ``auto``.
         kind = get_args(kind)[0] if isinstance(kind, types.UnionType) else get_origin(kind) or kind
-        settings.append(Setting(owner.section, field.name, kind, field.default, texts[field.name], rule, marks))
+        settings.append(Setting(owner, field.name, kind, field.default, rule, marks))
     return tuple(settings)
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 
 import luigi.interface
-import requests
 from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
@@ -47,6 +46,8 @@ def require_scheduler(argv: Sequence[str]) -> None:
     # A local scheduler is inside the process.
     if settings.local_scheduler or url.startswith("http+unix:"):
         return
+    import requests
+
     try:
         answer = requests.get(f"{url.rstrip('/')}/api/is_paused", params={"data": "{}"}, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()

@@ -14,8 +14,6 @@ import socket
 from pathlib import Path
 from typing import TextIO
 
-import psutil
-
 from pipeline.artifacts import layout
 from pipeline.artifacts.publish import retire
 from pipeline.errors import BusyError, StorageError
@@ -68,6 +66,8 @@ def hold(root: Path, *, on_busy: str) -> None:
 
 
 def _holder(root: Path) -> str:
+    import psutil
+
     written = (root / LOCK_NAME).read_text(encoding="utf-8").strip() or "unknown"
     process, _, host = written.partition(" on ")
     if process.isdigit() and host == socket.gethostname() and not psutil.pid_exists(int(process)):
