@@ -109,10 +109,7 @@ class Export(Stage, parameters=ExportSettings):
         print(f"Run:    {self.requires().output().folder.name}\nExport: {self.output()}")
 
 
-@Export.event_handler(luigi.Event.SUCCESS)
-def show_export(export: Export) -> None:
-    """Luigi built or downloaded the export."""
-    export.show()
+Export.event_handler(luigi.Event.SUCCESS)(Export.show)
 
 
 @Export.event_handler(luigi.Event.DEPENDENCY_PRESENT)

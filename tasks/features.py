@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.manifest import read_fetched
 from pipeline.settings.training import FULL, PRETRAINED
 from tasks import remote_cache
-from tasks.settings import Storage, root_folder
-from tasks.stage import Stage, stages_up_to
-from tasks.status import Artifact, Status
+from tasks.stage import Stage
+from tasks.status import Status
 
 if TYPE_CHECKING:
     from pipeline.training.launch import FeaturesArtifact
@@ -27,33 +25,21 @@ class Features:
 
     task_family, kind = "Features", layout.FEATURES
     is_shared, is_renewed = True, False
-    # State here and on the remote.
-    status = Stage.status
+    output, status, experiment_name = Stage.output, Stage.status, Stage.experiment_name
+    can_be_fetched, is_forced, is_final, push = Stage.can_be_fetched, Stage.is_forced, Stage.is_final, Stage.push
 
     def __init__(self, train: "Train") -> None:
         """Describe the features for a run whose inputs are known."""
-        self.train, self.param_kwargs = train, {name: getattr(train.settings, name) for name in _SETTINGS}
+        self.train, self.inputs, self.force, self.label = train, train.inputs, train.force, train.label
+        self.param_kwargs = {name: getattr(train.settings, name) for name in _SETTINGS}
 
-    def output(self) -> Artifact:
-        """The artifact of the current identity."""
-        identity = {**self.train.identity(), "settings": self.param_kwargs}
-        artifact = Artifact(root_folder(), identity, experiment=self.train.experiment_name())
-        name = f"{self.train.label()}-{artifact.expected[:12]}"
-        return Artifact(root_folder() / self.kind / name, identity, experiment=artifact.experiment)
+    def identity(self) -> dict:
+        """Everything the artifact is made from."""
+        return {**self.train.identity(), "settings": self.param_kwargs}
 
     def local_status(self) -> Status:
         """State of the artifact here, and the reasons."""
         return self.output().status()
-
-    def can_be_fetched(self) -> bool:
-        """Whether the artifact of another machine can be used."""
-        remote = remote_cache.shared()
-        return bool(remote and remote.is_on)
-
-    def is_final(self) -> bool:
-        """Whether the artifact was built here, and not from provisional records."""
-        inputs = [stage.output().folder for stage in stages_up_to(self.train)[:-1]]
-        return not read_fetched(self.output().folder) and not any(map(remote_cache.is_provisional, inputs))
 
     def fetch(self) -> "FeaturesArtifact":
         """Download the artifact if only the remote has it. Return the arguments of the training."""
@@ -64,11 +50,6 @@ class Features:
         if self.status().remote:
             remote_cache.shared().get(self.kind, artifact.expected, artifact.folder)
         return FeaturesArtifact(folder=artifact.folder, identity=artifact.identity, experiment=artifact.experiment)
-
-    def push(self) -> None:
-        """Upload the artifact, unless [Storage] push = never."""
-        if (remote := remote_cache.shared()) and Storage().push == "always" and self.is_final():
-            remote.put(self.kind, self.output().folder)
 
 
 def features_of(train: "Train") -> Features | None:

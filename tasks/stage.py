@@ -218,7 +218,7 @@ class Stage(Configured, luigi.Task):
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
         """Build or download the artifact, unless it is here. ``is_wanted`` includes artifacts that ``can_skip``."""
-        artifact, status, remote = self.output(), self.status(), remote_cache.shared()
+        artifact, status = self.output(), self.status()
         if status.is_fresh:
             _logger.info("%s: fresh, reusing %s", self.task_family, artifact.name())
             return
@@ -228,14 +228,19 @@ class Stage(Configured, luigi.Task):
             _logger.info("%s: skipped, the stages that use it need no rebuild", self.task_family)
             return
         started = time.perf_counter()
-        if status.remote and remote.get(self.kind, artifact.expected, artifact.folder):
+        if status.remote and remote_cache.shared().get(self.kind, artifact.expected, artifact.folder):
             _logger.info("%s: downloaded in %.1f s", self.task_family, time.perf_counter() - started)
             return
         self.fetch_inputs()
         _logger.info("%s: building %s (%s)", self.task_family, artifact.name(), self.local_status())
         self.publish(artifact)
+        self.push()
+
+    def push(self) -> None:
+        """Upload the artifact if it is final, unless [Storage] push = never."""
+        remote = remote_cache.shared()
         if remote and Storage().push == "always" and self.is_shared and self.is_final():
-            remote.put(self.kind, artifact.folder, replace=self.is_renewed, keep=self.is_forced())
+            remote.put(self.kind, self.output().folder, replace=self.is_renewed, keep=self.is_forced())
 
     def fetch_inputs(self) -> None:
         """Download the inputs that are only on the remote."""

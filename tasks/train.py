@@ -142,21 +142,19 @@ class Train(Stage, parameters=TrainSettings):
 
     def complete(self) -> bool:
         """Whether no stage has work to do. An absent device or file of weights fails before any data is prepared."""
-        if file := self._weights_to_download():
-            _logger.info("Train: downloading %s to %s.", file.name, file.parent)
-            with console.leaving_on_errors():
+        with console.leaving_on_errors():
+            if file := self._weights_to_download():
+                _logger.info("Train: downloading %s to %s.", file.name, file.parent)
                 in_child("pipeline.models.keras_applications:download", {"model": self.model, "file": file})
-            del self.initial
-        if super().complete():
-            return True
-        # One process alone cannot open a device that several share.
-        if self.group.processes > 1:
-            with console.leaving_on_errors():
+                del self.initial
+            if super().complete():
+                return True
+            needs_device = self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
+            # One process alone cannot open a device that several share.
+            if self.group.processes > 1:
                 Train().heartbeat.wait_for_all(self.join_timeout_seconds)
-            return False
-        needs_device = self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
-        if needs_device and not self.status().is_available:
-            require_device(self.settings)
+            elif needs_device and not self.status().is_available and (error := device_error(self.settings)):
+                raise error
         return False
 
     def is_resolved(self) -> bool:
@@ -199,11 +197,7 @@ class Train(Stage, parameters=TrainSettings):
             return reasons
         if self.on_mismatch == "fail":
             return [f"{fallback}, and [Train] on_mismatch = fail requires {self.device}"]
-        if is_device_there(self.settings):
-            return [f"{fallback}, and {self.device} is available now"]
-        if self.on_mismatch == "skip":
-            _say_kept(self.output().folder.name, fallback)
-        return []
+        return [] if device_error(self.settings) else [f"{fallback}, and {self.device} is available now"]
 
     @cached_property
     def group(self) -> ProcessGroup:
@@ -351,31 +345,17 @@ class Train(Stage, parameters=TrainSettings):
             tracking.log_run(artifact.folder, tracking_uri=tracking_uri)
 
 
-def require_device(settings: TrainSettings) -> None:
-    """End the process with the error's exit code if the device of the settings is absent."""
-    with console.leaving_on_errors():
-        if error := _device_error(settings):
-            raise error
-
-
-def is_device_there(settings: TrainSettings) -> bool:
-    """Whether the device of the settings is there. An error that does not concern the device ends the process."""
-    if error := _device_error(settings):
-        if not isinstance(error, HardwareMismatchError):
-            require_device(settings)
-        return False
-    return True
-
-
-def _device_error(settings: TrainSettings) -> PipelineError | None:
+def device_error(settings: TrainSettings) -> HardwareMismatchError | None:
+    """The error of an absent device. An error that does not concern the device ends the process."""
     if settings.device == "gpu" and not machine.has_gpu_driver():
         # TensorFlow takes ten seconds to find the same.
         return explain("gpu", RuntimeError("no driver"))
-    return _look_for_device(choose_backend(settings), settings.device)
+    with console.leaving_on_errors():
+        return _look_for_device(choose_backend(settings), settings.device)
 
 
 @cache
-def _look_for_device(backend: str, device: str) -> PipelineError | None:
+def _look_for_device(backend: str, device: str) -> HardwareMismatchError | None:
     """Try the device in a child process, because a TPU that was initialized cannot be given back."""
     settings = TrainSettings(backend=backend, device=device)
     _logger.info("Train: checking for a %s.", "TPU or GPU" if settings.device == "auto" else settings.device.upper())
@@ -386,14 +366,11 @@ def _look_for_device(backend: str, device: str) -> PipelineError | None:
     except TimeLimitError:
         message = f"[Train] device: {settings.device} did not respond within {_DEVICE_SECONDS} s."
         return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})
-    except PipelineError as error:
+    except HardwareMismatchError as error:
         return error
+    except PipelineError:
+        raise
     except Exception as error:
         _logger.exception("ERROR The process that checks the device failed.")
         raise SystemExit(1) from error
     return None
-
-
-@cache
-def _say_kept(run: str, fallback: str) -> None:
-    _logger.warning("Train: keeping the earlier run %s (%s).", run, fallback)

@@ -64,16 +64,14 @@ def test_the_choice_imports_neither_of_them():
     assert done.stdout.strip() == "set()"
 
 
-def test_a_missing_driver_is_reported_without_loading_a_library(monkeypatch, caplog):
+def test_a_missing_driver_is_reported_without_loading_a_library(monkeypatch):
     from tasks import train
 
     monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: False)
     monkeypatch.setattr(train, "_look_for_device", lambda *_: pytest.fail("a process is started"))
-    assert not train.is_device_there(TrainSettings(device="gpu"))
-    with pytest.raises(SystemExit) as ended:
-        train.require_device(TrainSettings(device="gpu"))
-    assert ended.value.code == HardwareMismatchError.exit_code
-    assert "This machine has no NVIDIA driver." in caplog.text
+    error = train.device_error(TrainSettings(device="gpu"))
+    assert isinstance(error, HardwareMismatchError)
+    assert "This machine has no NVIDIA driver." in str(error)
 
 
 def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):
@@ -86,7 +84,7 @@ def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):
     monkeypatch.setattr(train, "in_child", fail)
     train._look_for_device.cache_clear()
     with pytest.raises(SystemExit) as ended:
-        train.require_device(TrainSettings(device="gpu"))
+        train.device_error(TrainSettings(device="gpu"))
     assert ended.value.code == 1
     assert "a defect" in caplog.text
 
