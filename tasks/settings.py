@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sys
+import types
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -80,24 +81,10 @@ class Section(Configured, luigi.Config):
         self.parameters(**self.param_kwargs)
 
 
-class Experiment(Section, parameters=ExperimentSettings):
-    """Section [Experiment]."""
-
-
-class Force(Section, parameters=ForceSettings):
-    """Section [Force]."""
-
-
-class Notify(Section, parameters=NotifySettings):
-    """Section [Notify]."""
-
-
-class Metrics(Section, parameters=MetricsSettings):
-    """Section [Metrics]."""
-
-
-class Storage(Section, parameters=StorageSettings):
-    """Section [Storage]."""
+Experiment, Force, Notify, Metrics, Storage = (
+    types.new_class(settings.section, (Section,), {"parameters": settings})
+    for settings in (ExperimentSettings, ForceSettings, NotifySettings, MetricsSettings, StorageSettings)
+)
 
 
 @cache

@@ -15,7 +15,7 @@ from tasks.commands.command import argument, command
 from tasks.features import Features, with_features
 from tasks.process import lock
 from tasks.report import history_folder
-from tasks.schedule.dated_reports import missing_between, read_dated_reports
+from tasks.schedule.dated_reports import read_dated_reports
 from tasks.settings import Storage, root_folder
 from tasks.source import Source
 from tasks.stage import Stage, differing
@@ -132,8 +132,9 @@ def _of_dated_reports() -> dict[str, Status]:
     if len(reports) == 1:
         reasons.append(str(reports[0].date))
     elif reports:
-        missing = missing_between(reports)
-        reasons.append(f"{len(reports)} dates from {reports[0].date} to {reports[-1].date}, {missing} missing")
+        first, last = reports[0].date, reports[-1].date
+        missing = (last - first).days + 1 - len(reports)
+        reasons.append(f"{len(reports)} dates from {first} to {last}, {missing} missing")
     return {"Nightly": Status(State.DAMAGED if damage else State.FRESH, tuple(reasons))} if reasons else {}
 
 

@@ -27,10 +27,7 @@ def init(parser: Parser, argv: Sequence[str]) -> int:
             print(f"Kept the existing {name}. Pass --force to overwrite it.")
         except OSError as error:
             raise StorageError(f"{project / name}: cannot be written ({error.strerror}).") from error
-    print("Put your images into a folder per label, such as flowers/daisy/. Next, run:")
-    print("  tensorcraft run --Source-dataset folder --Source-path flowers --Records-image-size 96 \\")
-    print("    --Train-model small_convnet --Train-epochs 10 --Train-global-batch-size 4")
-    print("Choose a batch size that gives at least ten steps per epoch.")
+    print("Put your images into a folder per label, such as flowers/daisy/. Next, run: tensorcraft run flowers")
     return 0
 
 

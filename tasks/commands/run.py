@@ -7,12 +7,9 @@ import logging
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import luigi.configuration
 import luigi.retcodes
@@ -102,17 +99,11 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
     processes: list[subprocess.Popen] = []
-    readers: list[threading.Thread] = []
     try:
         for number in range(arguments.processes):
-            what = ["train-worker"] if number else ["Report"]
-            command, environment = command_line.child_command(*what, *flags, f"--Train-process-id={number}")
-            how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-            process = subprocess.Popen(command, env=environment, cwd=project_folder(), **(how if number else {}))
-            processes.append(process)
-            if number:
-                readers.append(threading.Thread(target=_mark_lines, args=(number, process.stdout), daemon=True))
-                readers[-1].start()
+            words = ("train-worker" if number else "Report", *flags, f"--Train-process-id={number}")
+            command, environment = command_line.child_command(*words)
+            processes.append(subprocess.Popen(command, env=environment, cwd=project_folder()))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_SECONDS)
         code = next(filter(None, codes), 0)
@@ -123,9 +114,6 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
         # A terminal sends Ctrl-C to all processes. Another signal reaches this one alone.
         _end(processes)
         code = 128 + signal.SIGINT
-    for reader in readers:
-        # A process that outlives its parent may keep the pipe open.
-        reader.join(_ALONE_SECONDS)
     return code
 
 
@@ -158,11 +146,6 @@ def _follow(arguments: list[str]) -> bool:
         if not train.group.is_chief:
             train.follow()
         return not train.group.is_chief
-
-
-def _mark_lines(number: int, lines: IO[str]) -> None:
-    for line in lines:
-        sys.stderr.write(f"[{number}] {line}")
 
 
 def _end(processes: list[subprocess.Popen]) -> None:

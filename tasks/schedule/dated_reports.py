@@ -5,7 +5,7 @@ A copy is an artifact in a folder named by the date. It never becomes stale. A d
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -82,7 +82,7 @@ def is_past(day: date, keep_days: int, today: date) -> bool:
 def publish_dated_report(
     history: Path, day: date, report: Path, *, thresholds: Mapping[str, float] | None = None
 ) -> DatedReport:
-    """Copy the valid report to its date. ``demands`` are those of the gate that it passed."""
+    """Copy the valid report to its date. ``thresholds`` are those of the gate that it passed."""
     manifest, folder = read_manifest(report), history / day.isoformat()
     check_files(report, manifest, shared=True)
     runs = manifest["identity"]["upstream"]["current"]
@@ -105,9 +105,3 @@ def histories(folder: Path) -> list[Path]:
 def referred_runs(folder: Path) -> set[str]:
     """Fingerprints of the runs in the dated reports of all experiments."""
     return {run for history in histories(folder) for report in read_dated_reports(history)[0] for run in report.runs}
-
-
-def missing_between(reports: Iterable[DatedReport]) -> int:
-    """Number of dates between the first and the last report that have none."""
-    days = [report.date.toordinal() for report in reports]
-    return max(days) - min(days) + 1 - len(days) if days else 0

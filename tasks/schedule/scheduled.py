@@ -176,12 +176,15 @@ def _as_text(content: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def _settings(argv: Sequence[str]) -> Iterator[None]:
-    """Apply the settings of the run. If they are refused, only the root and the notifications count."""
-    flags = command_line.words_and_flags(argv)[1]
-    root = [Report.task_family, *_root_in(flags)]
-    notify = [f"{flag}={value}" for flag, value in flags.items() if flag.startswith(("--Notify-", "--Metrics-"))]
+    """Apply the settings of the run. If they are refused, only those of storage and notifications count."""
+    flags = command_line.words_and_flags(argv)[1].items()
+    words = [flag if value is None else f"{flag}={value}" for flag, value in flags]
+    storage = [Report.task_family, *(word for word in words if word.lower().startswith("--storage"))]
+    notify = [word for word in words if word.startswith(("--Notify-", "--Metrics-"))]
+    # The settings refuse an empty root.
+    no_root = [Report.task_family, "--Storage-root="]
     with contextlib.ExitStack() as stack:
-        for words in (argv, [*root, *notify], root):
+        for words in (argv, [*storage, *notify], [*no_root, *notify], no_root):
             try:
                 stack.enter_context(command_line.in_force(["--module", "tasks", *words]))
                 Notify(), Metrics()
@@ -189,15 +192,6 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
             except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
                 stack.close()
         yield
-
-
-def _root_in(flags: Mapping[str, str | None]) -> list[str]:
-    """The flag of the root. It is empty, and so refused, if a flag of [Storage] is wrong."""
-    storage = {flag: value for flag, value in flags.items() if flag.lower().startswith("--storage")}
-    known = {f"--Storage-{name.replace('_', '-')}" for name, _ in Storage.get_params()}
-    if None in storage.values() or storage.keys() - known:
-        return ["--Storage-root="]
-    return [f"{flag}={value}" for flag, value in storage.items() if flag == "--Storage-root"]
 
 
 def _secrets() -> set[str]:

@@ -15,7 +15,6 @@ from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing_in_place
 from pipeline.errors import DamagedArtifactError
 from tasks.schedule.dated_reports import (
-    missing_between,
     publish_dated_report,
     read_dated_report,
     read_dated_reports,
@@ -104,13 +103,6 @@ def test_status_shows_dated_reports_despite_a_damaged_one(first_run, tmp_path):
     assert nightly["state"] == "damaged"
     assert f"{days_ago(1)}/manifest.json" in nightly["reasons"][0]
     assert nightly["reasons"][1] == str(kept.date)
-
-
-def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tmp_path):
-    report = write_report(tmp_path / "report", "a")
-    reports = [publish_dated_report(report / "history", day, report) for day in (date(2026, 10, 30), date(2026, 11, 2))]
-    assert missing_between(reports) == 2
-    assert missing_between([]) == 0
 
 
 def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
