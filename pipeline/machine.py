@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,9 +61,8 @@ def nvidia_cards() -> list[str]:
 
 
 def has_gpu_driver() -> bool:
-    """Whether a GPU driver of NVIDIA, AMD or Windows is loaded. True if the system is not Linux."""
-    devices = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-    return not sys.platform.startswith("linux") or any(Path(device).exists() for device in devices)
+    """Whether a GPU driver of NVIDIA, AMD or Windows is loaded."""
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
 
 
 def nvidia_driver() -> str:

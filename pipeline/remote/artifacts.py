@@ -4,10 +4,9 @@ A push uploads the files first, as ``<kind>/<fingerprint>/files/<sha256>``, and 
 write. An artifact without a manifest does not exist, and of two the first one counts.
 
 The remote is untrusted. A fetch checks the fingerprint, the names and sizes in the manifest, and the digest of each
-file before the artifact takes its place. An interrupted fetch keeps the files that it received.
+file before the artifact takes its place. An interrupted fetch keeps the whole files that it received.
 """
 
-import hashlib
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -162,7 +161,7 @@ class Remote:
 
 
 def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Path, description: str) -> None:
-    """Download files, whose names are their sha256, and continue with those that an earlier try left.
+    """Download files, whose names are their sha256, and keep those that an earlier try completed.
 
     ``prefix`` is the key above the files, and ``sizes`` maps sha256 → bytes of each. ``description`` names the work for
     the progress. DamagedArtifactError: a file does not exist, or differs from its sha256.
@@ -179,35 +178,17 @@ def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Pat
         if stored is None or stored.num_bytes != size:
             size_text = f"{stored.num_bytes:,}" if stored else "none"
             raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {size_text}. {_REMEDY}")
-        for _ in range(2 if part.exists() else 1):
-            found = _append(objects, key, part, size, tell)
-            if found == digest:
-                part.replace(whole)
-                return
+        with part.open("wb") as file:
+            for start in range(0, size, _RANGE_BYTES):
+                tell(file.write(objects.read_range(key, start, min(_RANGE_BYTES, size - start))))
+        if (found := sha256_of(part)) != digest:
             part.unlink()
-        raise DamagedArtifactError(
-            f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
-        )
+            raise DamagedArtifactError(
+                f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
+            )
+        part.replace(whole)
 
     _each(get, list(sizes), description, sum(sizes.values()))
-
-
-def _append(objects: Objects, key: str, part: Path, size: int, tell: ReportBytes) -> str:
-    """Download the rest of a file. Return the digest of all of it."""
-    found = hashlib.sha256()
-    with part.open("a+b") as file:
-        file.seek(0)
-        while block := file.read(_RANGE_BYTES):
-            found.update(block)
-        start = file.tell()
-        tell(start)
-        while start < size:
-            block = objects.read_range(key, start, min(_RANGE_BYTES, size - start))
-            file.write(block)
-            found.update(block)
-            start += len(block)
-            tell(len(block))
-    return found.hexdigest()
 
 
 def _wrong(manifest: Mapping) -> str:

@@ -86,15 +86,11 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
     return decorate
 
 
-def named(what: str) -> Callable[[str], str]:
-    """A type of an argument that must not be empty. make passes on variables that nobody set."""
-
-    def check(text: str) -> str:
-        if not text:
-            raise argparse.ArgumentTypeError(f"expected a {what}, got nothing")
-        return text
-
-    return check
+def not_empty(text: str) -> str:
+    """The type of an argument that must not be empty. make passes on variables that nobody set."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a value, got nothing")
+    return text
 
 
 def run_folder(argument: str, run: str) -> Path:

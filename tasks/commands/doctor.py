@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import metadata
 
@@ -48,8 +48,7 @@ def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         for name, (code, text) in results.items():
             print(f"{'ok' if code == 0 else 'FAILED':6} {name:12} {text}")
         if receipt:
-            print("\nHardware receipt")
-        print("".join(f"{name:36} {value}\n" for name, value in _flattened(receipt)), end="")
+            print(f"\nHardware receipt\n{json.dumps(receipt, indent=1)}")
     return next((code for code, _ in results.values() if code), 0)
 
 
@@ -106,11 +105,3 @@ def check_device(train: Train, receipt: dict) -> str:
     receipt |= result["receipt"]
     device = f"{receipt['effective_device']} ({receipt['device_name']})"
     return f"{device}, device {verdict(receipt)}, requested {train.device}, {result['precision']}"
-
-
-def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:
-    for name, part in value.items():
-        if isinstance(part, Mapping):
-            yield from _flattened(part, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", f"{part:,}" if isinstance(part, int) and not isinstance(part, bool) else part

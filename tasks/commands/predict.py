@@ -14,7 +14,7 @@ from pipeline.records.features import ImageForm
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
-from tasks.commands.command import A_RUN, BEST, argument, command, named, run_folder
+from tasks.commands.command import A_RUN, BEST, argument, command, not_empty, run_folder
 from tasks.records import Records
 from tasks.settings import root_folder
 from tasks.stage import Stage
@@ -25,8 +25,8 @@ _logger = logging.getLogger(__name__)
 
 
 @command(
-    argument("files", nargs="+", type=named("file or folder"), help="images or texts, or folders of them"),
-    argument("--model", default=BEST, type=named(A_RUN), help=f"{A_RUN} (default: {BEST})"),
+    argument("files", nargs="+", type=not_empty, help="images or texts, or folders of them"),
+    argument("--model", default=BEST, type=not_empty, help=f"{A_RUN} (default: {BEST})"),
     argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,

@@ -12,7 +12,7 @@ from pipeline.settings.data import OF_FILES
 from pipeline.settings.experiments import description, settings_in
 from pipeline.sources.tfds import is_prepared
 from tasks import config_files
-from tasks.commands.command import A_RUN, Parser, argument, command, named, run_folder
+from tasks.commands.command import A_RUN, Parser, argument, command, not_empty, run_folder
 from tasks.report import Report, published_rows
 from tasks.settings import root_folder
 from tasks.stage import Stage
@@ -21,7 +21,7 @@ from tasks.train import Train
 _logger = logging.getLogger(__name__)
 
 
-@command(*(argument(name, type=named(A_RUN), help=A_RUN) for name in ("A", "B")))
+@command(*(argument(name, type=not_empty, help=A_RUN) for name in ("A", "B")))
 def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the differences between two runs."""
     folders = [run_folder(name, getattr(arguments, name)) for name in ("A", "B")]

@@ -46,13 +46,14 @@ def hold(root: Path, *, on_busy: str) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            holder = (root / LOCK_NAME).read_text(encoding="utf-8").strip() or "unknown"
             if on_busy != "wait":
                 file.close()
                 raise BusyError(
-                    f"{root}: in use by {_holder(root)}. Run the command again later, or pass "
+                    f"{root}: in use by process {holder} or its workers. Run the command again later, or pass "
                     "--Storage-on-busy wait to wait for it."
                 ) from None
-            _logger.info("%s: in use by %s. Waiting until it ends.", root, _holder(root))
+            _logger.info("%s: in use by process %s or its workers. Waiting until they end.", root, holder)
             fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
         raise StorageError(
@@ -63,16 +64,6 @@ def hold(root: Path, *, on_busy: str) -> None:
     file.write(f"{os.getpid()} on {socket.gethostname()}\n")
     file.flush()
     clear_away(root)
-
-
-def _holder(root: Path) -> str:
-    import psutil
-
-    written = (root / LOCK_NAME).read_text(encoding="utf-8").strip() or "unknown"
-    process, _, host = written.partition(" on ")
-    if process.isdigit() and host == socket.gethostname() and not psutil.pid_exists(int(process)):
-        return f"a worker of process {written}, which has ended"
-    return f"process {written}"
 
 
 def clear_away(root: Path) -> None:

@@ -28,8 +28,6 @@ class DatedReport:
     folder: Path
     #: Fingerprints of the required runs.
     runs: tuple[str, ...]
-    #: A later date if it was backfilled.
-    made_on: date
     #: Thresholds of the gate that the runs passed.
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
@@ -46,7 +44,6 @@ def read_dated_report(folder: Path) -> DatedReport:
             date=date.fromisoformat(folder.name),
             folder=folder,
             runs=tuple(map(str, identity["runs"])),
-            made_on=date.fromisoformat(manifest["created_at"][:10]),
             thresholds=dict(manifest.get("thresholds", {})),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ describes other runs.
 import contextlib
 import logging
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import luigi
 
@@ -85,9 +85,7 @@ class Nightly(luigi.Task):
                 _logger.info("%s: keeping the report of that date. The current runs reach the thresholds.", self)
                 return
         report = root_folder() / Report.kind
-        kept = publish_dated_report(history_folder(), self.date, report, thresholds=self.report.thresholds())
-        if kept.made_on > self.date + timedelta(days=1):
-            _logger.info("%s: backfilled on %s with the current runs.", self, kept.made_on)
+        publish_dated_report(history_folder(), self.date, report, thresholds=self.report.thresholds())
         print(f"Report of {self.date}: {self.folder / 'report.html'}")
 
     def __str__(self) -> str:

@@ -282,7 +282,7 @@ def test_the_command_shows_the_first_predictions_and_why_files_have_none(first_r
     assert (more, empty) == (f"… and 131 more in {csv_path}", "")
     assert total.startswith(f"Predicted 151 of 153 images with {run} to ")
     for arguments, said in (
-        (["--model", "", str(images)], "or best, got nothing"),
+        (["--model", "", str(images)], "--model: expected a value, got nothing"),
         (["--model", "nothing", str(images)], "expected a run in"),
         (["/no"], "FILES: expected images, got 1 unusable file."),
     ):

@@ -59,7 +59,7 @@ def test_a_worker_that_outlives_its_run_keeps_the_next_one_out(first_run, tmp_pa
         (folder,) = luigi.root.glob("runs/.*.tmp")
         second = luigi(*FAST, "--Train-seed", "1")
         assert second.returncode == BUSY, second.stderr
-        assert f"in use by a worker of process {process.pid} on" in second.stderr
+        assert f"in use by process {process.pid} on" in second.stderr
         assert folder.is_dir(), "what the worker writes to was cleared away"
     finally:
         for worker in workers:

@@ -116,7 +116,7 @@ def test_a_run_on_placeholder_data_is_never_the_best(make_run, tmp_path):
 
 
 def test_dated_reports_go_by_their_dates_and_the_newest_stays():
-    reports = [DatedReport(date(2026, 10, day), Path(str(day)), (), date(2026, 10, day)) for day in (30, 31)]
+    reports = [DatedReport(date(2026, 10, day), Path(str(day)), ()) for day in (30, 31)]
     assert superfluous_reports(reports, keep_days=0, today=date(2027, 1, 1)) == []
     assert superfluous_reports(reports, keep_days=2, today=date(2026, 11, 1)) == reports[:1]
     assert superfluous_reports(reports, keep_days=2, today=date(2027, 1, 1)) == reports[:1]
