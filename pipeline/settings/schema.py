@@ -113,19 +113,15 @@ def registered(registry: Registry, example: str) -> Rule:
     def problem(name: object) -> str | None:
         if name in registry:
             return None
-        return _function_problem(name) if is_own(str(name)) else closest(str(name), [*registry, *registry.unlisted])
+        if not is_own(str(name)):
+            return closest(str(name), [*registry, *registry.unlisted])
+        # The name becomes part of a folder's name.
+        is_valid = _FUNCTION.fullmatch(name) and len(name) <= _LONGEST_FUNCTION
+        return absence(*name.split(":")) if is_valid else ""
 
     names = one_of(*registry.builtin)
     expected = f"{names.expected}, or a function in user code such as {example}"
     return replace(names, expected=expected, problem=problem)
-
-
-def _function_problem(name: str) -> str | None:
-    # The name becomes part of a folder's name.
-    if not _FUNCTION.fullmatch(name) or len(name) > _LONGEST_FUNCTION:
-        return ""
-    module, _, function = name.partition(":")
-    return absence(module, function)
 
 
 def absence(module: str, name: str) -> str | None:

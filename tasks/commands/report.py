@@ -1,11 +1,8 @@
 """The command ``report``, which opens the newest report or serves it on loopback."""
 
 import argparse
-import base64
 import contextlib
-import hashlib
 import http.server
-import io
 import os
 import webbrowser
 from functools import partial
@@ -23,14 +20,6 @@ from tasks.stage import Stage
 
 _HOST = "127.0.0.1"
 _PAGE = f"/{layout.REPORT}/{layout.REPORT_PAGE}"
-_RELOAD = """
-const served = document.currentScript.dataset.version;
-setInterval(async () => {
-  const answer = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).catch(() => null);
-  if (answer?.ok && answer.headers.get("ETag") !== served) location.reload();
-}, 1000);
-"""
-_DIGEST = base64.b64encode(hashlib.sha256(_RELOAD.encode()).digest()).decode("ascii")
 
 
 @command(
@@ -63,13 +52,15 @@ def report(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the reports and runs of the storage root ``directory`` to browsers of this machine."""
+    """Serves the reports and runs of the storage root ``directory`` to browsers of this machine.
+
+    The script of the page reloads it when it changes (report.js).
+    """
 
     # Browsers would download these types instead of showing them.
     extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | dict.fromkeys(
         (".csv", ".jsonl", ".log", ".md"), "text/plain; charset=utf-8"
     )
-    _is_page = False
 
     def send_head(self) -> BinaryIO | None:
         """Send the headers of a file of a report or a run. Return its contents, or None after an error."""
@@ -91,32 +82,16 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         # Hidden folders have unfinished work.
         if not names or any(name.startswith(".") for name in names[0]):
             return self.send_error(HTTPStatus.NOT_FOUND)
-        if url == _PAGE and path.is_file():
-            return self._send_page(path)
         # The inherited method would follow a link named index.html.
         is_folder = url.endswith("/") and os.path.isdir(path)
         return self.list_directory(path) if is_folder else super().send_head()
-
-    def _send_page(self, path: Path) -> BinaryIO:
-        """Send the page with the script that reloads it, which its security policy then allows."""
-        with path.open("rb") as file:
-            version, content = f'"{os.fstat(file.fileno()).st_mtime_ns}"', file.read()
-        content = content.replace(b"default-src 'none'", b"default-src 'none'; connect-src 'self'", 1)
-        content = content.replace(b"script-src ", f"script-src 'sha256-{_DIGEST}' ".encode(), 1)
-        start, end, rest = content.rpartition(b"</body>")
-        content = b"".join((start, f"<script data-version='{version}'>{_RELOAD}</script>".encode(), end, rest))
-        self._is_page = True
-        self.send_response(HTTPStatus.OK)
-        for header, value in (("Content-Type", "text/html"), ("Content-Length", str(len(content))), ("ETag", version)):
-            self.send_header(header, value)
-        self.end_headers()
-        return io.BytesIO(content)
 
     def end_headers(self) -> None:
         """Add headers that keep the scripts of all files but the page from running."""
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-cache")
-        if not self._is_page:
+        # A request that cannot be read has no path.
+        if urlsplit(getattr(self, "path", "")).path != _PAGE:
             self.send_header("Content-Security-Policy", "sandbox")
         super().end_headers()
 

@@ -36,20 +36,10 @@ def read_dated_report(folder: Path) -> DatedReport:
     """One date's copy of the report. A DamagedArtifactError if it is not valid, or the copy of another date."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
-    try:
-        identity = manifest["identity"]
-        if identity["date"] != folder.name:
-            raise ValueError(f"of {identity['date']!r:.80}")
-        return DatedReport(
-            date=date.fromisoformat(folder.name),
-            folder=folder,
-            runs=tuple(map(str, identity["runs"])),
-            thresholds=dict(manifest.get("thresholds", {})),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedArtifactError(
-            f"{folder / MANIFEST_NAME}: expected the manifest of a dated report, got {error!r}."
-        ) from None
+    day, runs = (manifest["identity"].get(name) for name in ("date", "runs"))
+    if day != folder.name or not isinstance(runs, list):
+        raise DamagedArtifactError(f"{folder / MANIFEST_NAME}: expected the report of {folder.name}, got {day!r:.80}.")
+    return DatedReport(date.fromisoformat(day), folder, tuple(runs), manifest.get("thresholds", {}))
 
 
 def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtifactError]]:

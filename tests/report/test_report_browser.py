@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -644,6 +645,8 @@ def test_a_served_page_reloads_when_it_changes(cleared, small_page, tmp_path):
         title = cleared.title
         assert cleared.current_url.endswith("/report/report.html")
         (tmp_path / "new").write_text(small_page.read_text().replace(f"<title>{title}</title>", "<title>new</title>"))
+        # HTTP states times in whole seconds.
+        os.utime(tmp_path / "new", (time.time() + 2,) * 2)
         os.replace(tmp_path / "new", served)
         WebDriverWait(cleared, 20).until(lambda browser: browser.title == "new")
         # The policy of the page blocked nothing.

@@ -76,7 +76,7 @@ def test_a_copy_under_another_date_is_damage(tmp_path):
     shutil.copytree(kept.folder, kept.folder.with_name("2026-11-02"))
     reports, damage = read_dated_reports(report / "history")
     assert [found.date.day for found in reports] == [1]
-    assert "of '2026-11-01'" in str(damage[0])
+    assert "expected the report of 2026-11-02, got '2026-11-01'" in str(damage[0])
 
 
 def test_a_folder_without_a_date_is_no_dated_report(tmp_path):

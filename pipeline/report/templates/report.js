@@ -245,3 +245,11 @@ for (const command of document.querySelectorAll("pre.command")) {
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
 });
+// A page that tensorcraft report --serve serves reloads when it changes.
+if (["127.0.0.1", "localhost"].includes(location.hostname)) {
+  setInterval(async () => {
+    const answer = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).catch(() => null);
+    const changed = answer?.ok && Date.parse(answer.headers.get("Last-Modified"));
+    if (changed > Date.parse(document.lastModified)) location.reload();
+  }, 1000);
+}
