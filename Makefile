@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local train-worker nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -75,9 +75,6 @@ pipeline: setup ## build all stale stages (EXPERIMENT=flowers, ARGS="--Train-epo
 
 train-local: setup ## run the pipeline with several JAX processes on this machine (PROCESSES=2)
 	@$(BIN)/python -m tasks train-local --processes $(or $(PROCESSES),2) $(ARGS)
-
-train-worker: setup ## train together with process 0 on another host (ARGS="--Train-processes 2 ...")
-	@$(BIN)/python -m tasks train-worker $(ARGS)
 
 nightly: $(BIN)/.installed-optional ## make a scheduled run and keep its dated report, in UTC (DATE=2026-11-20)
 	@code=0; for name in $(or $(EXPERIMENT),""); do \

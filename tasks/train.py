@@ -116,7 +116,7 @@ class Train(Stage, parameters=TrainSettings):
             problem_class(source.problem)().check(self.settings)
         # The storage root is free until the settings say which process this is.
         if not self.group.is_chief:
-            expected = "0, as Luigi runs in process 0 alone. Start the others with: tensorcraft train-worker"
+            expected = "0, as Luigi runs in process 0 alone. Start the others with: tensorcraft run"
             refuse("Train", "process_id", expected, self.group.rank)
         super().check()
 

@@ -194,14 +194,10 @@ def test_flags_override_an_experiment_and_a_file_of_ones_own_overrides_it_too(tm
     assert "got 'resnet'" in done.stderr
 
 
-def test_the_list_says_what_each_is_and_whether_its_data_are_at_hand(tmp_path):
-    (tmp_path / "mnist" / "3.0.1").mkdir(parents=True)
-    (tmp_path / "mnist" / "3.0.1" / "dataset_info.json").touch()
-    done = run("experiments", TFDS_DATA_DIR=str(tmp_path))
+def test_the_list_says_what_each_is():
+    done = run("experiments")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert set(lines) == set(FILES)
-    assert "data at hand" in lines["mnist_dense"]
-    assert "to download" in lines["cifar10"]
     assert all(description(FILES[name]) in line for name, line in lines.items())
 
 

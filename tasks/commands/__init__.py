@@ -27,7 +27,6 @@ COMMANDS = Registry(
         "verify-determinism": "tasks.commands.verify:verify_determinism",
         "tensorboard": "tasks.commands.runs:tensorboard",
         "train-local": "tasks.commands.run:train_local",
-        "train-worker": "tasks.commands.run:train_worker",
         "completion": "tasks.commands.completion:completion",
     },
 )

@@ -1,4 +1,4 @@
-"""The commands ``run``, ``export``, ``nightly``, ``train-local`` and ``train-worker``, which run the pipeline.
+"""The commands ``run``, ``export``, ``nightly`` and ``train-local``, which run the pipeline.
 
 Several processes can train one model together (docs/how-to/gpu.md). Process 0 runs the pipeline.
 """
@@ -101,8 +101,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     processes: list[subprocess.Popen] = []
     try:
         for number in range(arguments.processes):
-            words = ("train-worker" if number else "Report", *flags, f"--Train-process-id={number}")
-            command, environment = command_line.child_command(*words)
+            command, environment = command_line.child_command("Report", *flags, f"--Train-process-id={number}")
             processes.append(subprocess.Popen(command, env=environment, cwd=project_folder()))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_SECONDS)
@@ -115,13 +114,6 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
         _end(processes)
         code = 128 + signal.SIGINT
     return code
-
-
-def train_worker(parser: Parser, argv: Sequence[str]) -> int:
-    """Train one model together with process 0, which runs on another host."""
-    with command_line.in_force(["--module", "tasks", "Report", *parser.parse_known_args(argv)[1]]):
-        Train().follow()
-    return 0
 
 
 def free_port() -> int:

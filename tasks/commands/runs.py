@@ -1,24 +1,18 @@
 """The commands ``diff``, ``experiments``, ``experiments-table`` and ``tensorboard`` for runs."""
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pipeline.errors import SettingsError
-from pipeline.settings.data import OF_FILES
-from pipeline.settings.experiments import description, settings_in
-from pipeline.sources.tfds import is_prepared
+from pipeline.settings.experiments import description
 from tasks import config_files
 from tasks.commands.command import A_RUN, Parser, argument, command, not_empty, run_folder
 from tasks.report import Report, published_rows
 from tasks.settings import root_folder
 from tasks.stage import Stage
 from tasks.train import Train
-
-_logger = logging.getLogger(__name__)
 
 
 @command(*(argument(name, type=not_empty, help=A_RUN) for name in ("A", "B")))
@@ -32,25 +26,13 @@ def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def experiments(parser: Parser, argv: Sequence[str]) -> int:
-    """List the experiments, and whether their datasets are on this machine."""
+    """List the experiments with their descriptions."""
     parser.parse_args(argv)
     files = config_files.experiments()
     width = max(map(len, files), default=0) + 2
     for name, path in files.items():
-        print(f"{name:{width}}{data_at_hand(path):16}{description(path)}")
+        print(f"{name:{width}}{description(path)}")
     return 0
-
-
-def data_at_hand(path: Path) -> str:
-    """Describe in a word or two whether the data of an experiment are on this machine."""
-    try:
-        source = settings_in([*config_files.existing("config.ini"), path])["Source"]
-    except SettingsError as error:
-        _logger.warning("%s", error)
-        return "cannot be read"
-    if source["dataset"] in OF_FILES:
-        return "data at hand" if source["path"] and Path(source["path"]).expanduser().exists() else "path not there"
-    return "data at hand" if is_prepared(source["dataset"], source["tfds_data_dir"]) else "to download"
 
 
 @command()

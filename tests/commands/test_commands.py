@@ -128,7 +128,7 @@ def test_every_command_reads_the_requested_root(luigi, tmp_path):
     assert not empty.root.exists()
 
 
-PLAIN = ["completion", "experiments", "init", "train-local", "train-worker"]
+PLAIN = ["completion", "experiments", "init", "train-local"]
 
 
 WRONG = {
