@@ -255,7 +255,15 @@ class Train(Stage, parameters=TrainSettings):
             record = self.train_into(folder, self.checkpoints(), features)
         if record.status == "skipped":
             self.outcome = "skipped"
-            self._refuse_to_replace_a_run(record)
+            # A fallback run keeps its numbers. Its device was there when still_true looked for it, and is not now.
+            with contextlib.suppress(DamagedArtifactError):
+                if fallback := self.output().manifest().get("fallback"):
+                    mismatch = record.mismatch.model_dump()
+                    raise HardwareMismatchError(
+                        f"[Train] device: {self.device} was requested. {mismatch['cause']} {mismatch['remedy']} "
+                        f"The existing run is kept ({fallback}): {self.output()}",
+                        mismatch,
+                    )
             return {"provisional": f"{self.device} was unavailable, the next run tries it again"}
         if record.mismatch:
             used, requested = record.effective_device, record.mismatch.device
@@ -310,18 +318,6 @@ class Train(Stage, parameters=TrainSettings):
         commit, is_dirty = git_state(config_files.project_folder())
         version = installed_version(DISTRIBUTION)
         return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=version)
-
-    def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
-        """Keep a fallback run with its numbers. Its device was there when still_true looked for it, and is not now."""
-        folder = self.output().folder
-        with contextlib.suppress(DamagedArtifactError):
-            if fallback := read_manifest(folder).get("fallback"):
-                mismatch = skipped.mismatch.model_dump()
-                raise HardwareMismatchError(
-                    f"[Train] device: {self.device} was requested. {mismatch['cause']} {mismatch['remedy']} "
-                    f"The existing run is kept ({fallback}): {folder}",
-                    mismatch,
-                )
 
     def checkpoints(self) -> Path:
         """Folder of the checkpoints of an interrupted run, outside its artifact."""

@@ -29,11 +29,9 @@ _OF_A_RUN = {
 
 
 def write_metrics(
-    path: Path, outcome: Outcome, manifests: Mapping[str, Mapping] | None = None, runs: Iterable[RunRecord] = ()
+    path: Path, outcome: Outcome, manifests: Mapping[str, Mapping], runs: Iterable[RunRecord] = ()
 ) -> None:
-    """Replace the file. Without ``manifests`` by stage, take those of the present settings and their runs."""
-    if manifests is None:
-        manifests, runs = _artifacts()
+    """Replace the file. ``manifests`` maps a stage to the manifest of its artifact."""
     registry, gauges = CollectorRegistry(), {}
 
     def put(name: str, text: str, value: float | None, **labels: object) -> None:
@@ -63,7 +61,8 @@ def write_metrics(
     write_to_textfile(str(path), registry)
 
 
-def _artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:
+def current_artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:
+    """The manifest of each stage of the present settings, and the records of their runs."""
     manifests, runs = {}, []
     with contextlib.suppress(PipelineError):
         for stage in stages_up_to(Report()):

@@ -275,9 +275,9 @@ def _record(outcome: Outcome) -> Outcome:
                 write_outcome(path, outcome)
     if file := Metrics().prometheus_file:
         with _logging_failures("The metrics for Prometheus were not written"):
-            from tasks.schedule.monitoring import write_metrics
+            from tasks.schedule.monitoring import current_artifacts, write_metrics
 
-            write_metrics(Path(file).expanduser(), outcome)
+            write_metrics(Path(file).expanduser(), outcome, *current_artifacts())
     return outcome
 
 
