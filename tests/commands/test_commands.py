@@ -336,7 +336,7 @@ def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
 
 @pytest.mark.parametrize(
     ("command", "says"),
-    [(["diff", "", ""], "argument A: expected a folder"), (["status", "--json=3"], "argument --json: ignored")],
+    [(["diff", "", ""], "argument A: expected a value"), (["status", "--json=3"], "argument --json: ignored")],
 )
 def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(luigi, command, says):
     done = luigi.command(*command, "--Storage-log-format", "json")

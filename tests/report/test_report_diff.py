@@ -141,4 +141,4 @@ def test_without_both_runs_there_is_the_usage():
         with pytest.raises(SettingsError) as refused:
             dispatch(["diff", *given])
         assert "usage: tensorcraft diff " in str(refused.value)
-        assert f"argument {'A' if given[0] == '' else 'B'}: expected a folder of a run" in str(refused.value)
+        assert f"argument {'A' if given[0] == '' else 'B'}: expected a value" in str(refused.value)
