@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from pipeline.errors import SettingsError
-from pipeline.settings.experiments import experiment_files, published_files, require_experiment, settings_in
+from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
 from pipeline.settings.setting_error import record_sources
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
@@ -41,14 +41,9 @@ def existing(name: str) -> list[Path]:
     return [path for folder in settings_folders() if (path := folder / name).exists()]
 
 
-def experiments() -> dict[str, Path]:
-    """Experiment → settings file."""
-    return experiment_files(*_experiment_folders())
-
-
-def published() -> dict[str, Path]:
-    """Experiment → file with published results."""
-    return published_files(*_experiment_folders())
+def experiments(suffix: str = ".ini") -> dict[str, Path]:
+    """Experiment → settings file, or its file with another suffix."""
+    return experiment_files(*_experiment_folders(), suffix=suffix)
 
 
 def _experiment_folders() -> list[Path]:

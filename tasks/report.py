@@ -17,6 +17,7 @@ from pipeline.errors import DamagedArtifactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.progress import duration
 from pipeline.registry import Registry
+from pipeline.settings.experiments import PUBLISHED
 from pipeline.settings.report import THRESHOLDS, ReportSettings
 from pipeline.training.heartbeat import announce_done
 from tasks import config_files
@@ -61,7 +62,7 @@ class Report(Stage, parameters=ReportSettings):
             "runs": {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()},
             "exports": {folder.name: one["seal"] for folder, one in manifests_in(root_folder() / layout.EXPORTS)},
             "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
-            "published": _file_digests(config_files.published().values()),
+            "published": _file_digests(config_files.experiments(PUBLISHED).values()),
         }
 
     def thresholds(self) -> dict[str, float]:
@@ -180,7 +181,7 @@ def published_rows() -> list[dict]:
     from pipeline.report import read_published
 
     rows = []
-    for name, path in config_files.published().items():
+    for name, path in config_files.experiments(PUBLISHED).items():
         try:
             rows += read_published(path, name)
         except DamagedArtifactError as error:

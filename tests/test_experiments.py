@@ -15,9 +15,9 @@ from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.settings.experiments import (
+    PUBLISHED,
     description,
     experiment_files,
-    published_files,
     require_experiment,
     settings_in,
 )
@@ -31,7 +31,7 @@ def setup_module() -> None:
 
 
 FOLDER = PROJECT / "experiments"
-FILES = experiment_files(FOLDER)
+FILES, PUBLISHED_FILES = experiment_files(FOLDER), experiment_files(FOLDER, suffix=PUBLISHED)
 
 
 def run(module, *args, **environment):
@@ -119,10 +119,10 @@ def test_the_settings_of_one_run_give_a_run_of_the_sweep(name):
     assert int(own["Train"]["global_batch_size"]) in json.loads(own["Report"]["global_batch_sizes"])
 
 
-@pytest.mark.parametrize("name", published_files(FOLDER))
+@pytest.mark.parametrize("name", PUBLISHED_FILES)
 def test_published_results_are_valid_and_list_facts_not_stated(name):
     assert name in {experiment_of(path) for path in FILES.values()}
-    rows = read_published(published_files(FOLDER)[name], name)
+    rows = read_published(PUBLISHED_FILES[name], name)
     assert rows
     for row in rows:
         assert row.source
@@ -131,8 +131,8 @@ def test_published_results_are_valid_and_list_facts_not_stated(name):
 
 
 def test_the_published_figures_are_those_that_were_published():
-    rows = [row for name, path in published_files(FOLDER).items() for row in read_published(path, name)]
-    of = {name: [row for row in rows if row.experiment == name] for name in published_files(FOLDER)}
+    rows = [row for name, path in PUBLISHED_FILES.items() for row in read_published(path, name)]
+    of = {name: [row for row in rows if row.experiment == name] for name in PUBLISHED_FILES}
     by_batch = [row for row in of["mnist_cnn"] if row.microseconds_per_example]
     assert [(row.effective_device, row.epoch_seconds, row.microseconds_per_example) for row in by_batch] == [
         *(("gpu", 6, 94), ("gpu", 5, 82), ("gpu", 4, 79)),

@@ -104,14 +104,10 @@ def differences(old_identity: Mapping, new_identity: Mapping) -> list[str]:
     if schema != expected:
         version = "a later" if isinstance(schema, int) and schema > expected else "an earlier"
         sections, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
-    # Without a test split, a share of the examples becomes one.
-    identities = old_identity, new_identity
-    has_test = any("test" in identity.get("upstream", {}).get("num_examples", {}) for identity in identities)
     for section in sections:
         for path, old, new in _changes(old_identity.get(section, {}), new_identity.get(section, {})):
             how = "added" if old is None else "removed" if new is None else "changed"
             name = _input_name(*path) if section == "upstream" else ".".join(path).removesuffix(".<module>")
-            name = "examples" if path == ("num_examples", "train") and not has_test else name
             phrase = _PHRASES[section] if _is_readable(old) and _is_readable(new) else _CHANGE
             phrases.append(phrase.format(name=name, old=_show(old), new=_show(new), how=how))
     return [printable(phrase) for phrase in phrases]

@@ -13,6 +13,8 @@ from pipeline.errors import SettingsError
 from pipeline.settings.schema import Settings, text
 from pipeline.settings.setting_error import closest
 
+#: Suffix of a file with the published results of an experiment.
+PUBLISHED = ".published.json"
 # It is also the name of a folder beside folders that are named by a date.
 _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 
@@ -25,10 +27,10 @@ class ExperimentSettings(Settings, section="Experiment"):
     the name of the dataset. Each file in experiments/ sets a name (`tensorcraft run --experiment flowers`)."""
 
 
-def experiment_files(*folders: Path) -> dict[str, Path]:
-    """Map each experiment to its settings file. A later folder overrides an earlier one."""
-    files = (path for folder in folders for path in sorted(folder.glob("*.ini")))
-    return {path.stem: path for path in files if re.fullmatch(_NAME, path.stem)}
+def experiment_files(*folders: Path, suffix: str = ".ini") -> dict[str, Path]:
+    """Map each experiment to its settings file, or to one with another suffix. A later folder overrides an earlier."""
+    files = (path for folder in folders for path in sorted(folder.glob(f"*{suffix}")))
+    return {name: path for path in files if re.fullmatch(_NAME, name := path.name.removesuffix(suffix))}
 
 
 def require_experiment(folders: Sequence[Path], name: str) -> Path:
@@ -69,9 +71,3 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
     except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
         raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}") from error
     return {title: dict(parser[title]) for title in parser.sections()}
-
-
-def published_files(*folders: Path) -> dict[str, Path]:
-    """Map each experiment to its file of published results."""
-    files = (path for folder in folders for path in sorted(folder.glob("*.published.json")))
-    return {path.name.partition(".")[0]: path for path in files}

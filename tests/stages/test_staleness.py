@@ -78,7 +78,7 @@ def test_each_kind_of_difference_has_its_words():
                 "skipped files (truncated): none → 3",
             ],
         ),
-        ({"num_examples": {"train": 9}}, {"num_examples": {"train": 10}}, ["examples: 9 → 10"]),
+        ({"num_examples": {"train": 9}}, {"num_examples": {"train": 10}}, ["train examples: 9 → 10"]),
         (
             {"features": {"image": {"shape": [28, 28, 1]}}},
             {"features": {"image": {"shape": [32, 32, 3]}}},
