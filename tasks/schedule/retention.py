@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tasks import remote_cache
 from tasks.export import Export
 from tasks.features import with_features
 from tasks.report import dated_reports_folder, history_folder
-from tasks.schedule.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
+from tasks.schedule.dated_reports import is_past, read_dated_reports, referred_runs
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train
@@ -110,8 +110,10 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     if not keep_runs and not keep_days:
         return False
     too_old = f"older than {keep_days} days"
-    for report in superfluous_reports(read_dated_reports(history_folder())[0], keep_days=keep_days, today=now.date()):
-        remove(report.folder, too_old)
+    # The newest dated report stays.
+    for report in read_dated_reports(history_folder())[0][:-1]:
+        if is_past(report.date, keep_days, now.date()):
+            remove(report.folder, too_old)
     artifacts = read_artifacts(root_folder())
     finished = [artifact for artifact in artifacts if artifact.record and artifact.provides]
     beyond = superfluous_runs(finished, keep_runs=keep_runs, keep_days=keep_days, now=now)
@@ -150,12 +152,6 @@ def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int
         beyond[f"{keep_runs} newer runs have the same settings"] = more
     going = set.intersection(*beyond.values()) - held if beyond else set()
     return dict.fromkeys(sorted(going), ", ".join(beyond))
-
-
-def superfluous_reports(reports: Sequence[DatedReport], *, keep_days: int, today: date) -> list[DatedReport]:
-    """The dated reports beyond the limit. The newest one is kept."""
-    newest = max((report.date for report in reports), default=None)
-    return [report for report in reports if report.date != newest and is_past(report.date, keep_days, today)]
 
 
 def remove(folder: Path, reason: str) -> bool:

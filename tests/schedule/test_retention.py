@@ -17,7 +17,7 @@ from pipeline.settings.report import SWEPT
 from tasks import remote_cache
 from tasks.schedule import retention
 from tasks.schedule.dated_reports import DatedReport
-from tasks.schedule.retention import Artifact, read_artifacts, superfluous_reports, superfluous_runs
+from tasks.schedule.retention import Artifact, read_artifacts, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -115,11 +115,16 @@ def test_a_run_on_placeholder_data_is_never_the_best(make_run, tmp_path):
     assert merits == {"real": 0.7, "stand-in": float("-inf"), "generated": 0.8}
 
 
-def test_dated_reports_go_by_their_dates_and_the_newest_stays():
-    reports = [DatedReport(date(2026, 10, day), Path(str(day)), ()) for day in (30, 31)]
-    assert superfluous_reports(reports, keep_days=0, today=date(2027, 1, 1)) == []
-    assert superfluous_reports(reports, keep_days=2, today=date(2026, 11, 1)) == reports[:1]
-    assert superfluous_reports(reports, keep_days=2, today=date(2027, 1, 1)) == reports[:1]
+@pytest.mark.parametrize(("keep_days", "going"), [(0, []), (4_000, []), (2, [Path("30")])])
+def test_dated_reports_go_by_their_dates_and_the_newest_stays(tmp_path, monkeypatch, keep_days, going):
+    reports, gone = [DatedReport(date(2026, 10, day), Path(str(day)), ()) for day in (30, 31)], []
+    monkeypatch.setattr(retention, "root_folder", lambda: tmp_path)
+    monkeypatch.setattr(retention, "read_dated_reports", lambda _: (reports, []))
+    monkeypatch.setattr(retention, "remove", lambda folder, _: gone.append(folder))
+    monkeypatch.setattr(retention, "_roots", lambda *_: set())
+    monkeypatch.setattr(retention, "Storage", lambda: SimpleNamespace(keep_runs=1, keep_days=keep_days))
+    assert not retention.apply_limits([])
+    assert gone == going
 
 
 def test_a_run_that_cannot_be_read_is_left_alone(make_run, tmp_path):
