@@ -4,7 +4,7 @@ A push uploads the files first, as ``<kind>/<fingerprint>/files/<sha256>``, and 
 write. An artifact without a manifest does not exist, and of two the first one counts.
 
 The remote is untrusted. A fetch checks the fingerprint, the names and sizes in the manifest, and the digest of each
-file before the artifact takes its place. An interrupted fetch keeps the whole files that it received.
+file before the artifact takes its place. An interrupted fetch keeps the files that it received.
 """
 
 import shutil
@@ -161,7 +161,7 @@ class Remote:
 
 
 def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Path, description: str) -> None:
-    """Download files, whose names are their sha256, and keep those that an earlier try completed.
+    """Download files, whose names are their sha256, and continue with those that an earlier try left.
 
     ``prefix`` is the key above the files, and ``sizes`` maps sha256 → bytes of each. ``description`` names the work for
     the progress. DamagedArtifactError: a file does not exist, or differs from its sha256.
@@ -178,15 +178,18 @@ def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Pat
         if stored is None or stored.num_bytes != size:
             size_text = f"{stored.num_bytes:,}" if stored else "none"
             raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {size_text}. {_REMEDY}")
-        with part.open("wb") as file:
-            for start in range(0, size, _RANGE_BYTES):
-                tell(file.write(objects.read_range(key, start, min(_RANGE_BYTES, size - start))))
-        if (found := sha256_of(part)) != digest:
+        for _ in range(2 if part.exists() else 1):
+            with part.open("ab") as file:
+                tell(file.tell())
+                for start in range(file.tell(), size, _RANGE_BYTES):
+                    tell(file.write(objects.read_range(key, start, min(_RANGE_BYTES, size - start))))
+            if (found := sha256_of(part)) == digest:
+                part.replace(whole)
+                return
             part.unlink()
-            raise DamagedArtifactError(
-                f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
-            )
-        part.replace(whole)
+        raise DamagedArtifactError(
+            f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
+        )
 
     _each(get, list(sizes), description, sum(sizes.values()))
 
