@@ -15,7 +15,7 @@ from pipeline.settings.setting_error import record_sources
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
 EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
-# Luigi's own variable. Luigi reads the file when it is imported.
+# Luigi's own variable. Luigi would read the file, valid or not, when it is imported.
 _OWN_FILE = "LUIGI_CONFIG_PATH"
 
 _refused: list[SettingsError] = []
@@ -63,22 +63,6 @@ def take_experiment(argv: list[str]) -> None:
 def load() -> None:
     """Let Luigi read the settings files. Call this before Luigi is imported."""
     own_file, scheduler = os.environ.pop(_OWN_FILE, None), os.environ.get("TENSORCRAFT_SCHEDULER")
-    files = existing("config.ini")
-    if scheduler == "central":
-        files += existing("central.ini")
-    if experiment := experiments().get(requested_experiment()):
-        files.append(experiment)
-    files = [path for path in files if _is_valid(path)]
-    if own_file and not Path(own_file).exists():
-        _refused.append(
-            SettingsError(f"environment variable {_OWN_FILE}: expected an existing settings file, got {own_file!r}.")
-        )
-    elif own_file and _is_valid(Path(own_file)):
-        files.append(Path(own_file))
-        os.environ[_OWN_FILE] = own_file
-    # A user does not edit the copy of config.ini in an installed package.
-    copies = {folder / "config.ini" for folder in settings_folders()[:-1]}
-    record_sources([path for path in files if path not in copies], sys.argv)
     # Luigi needs none of these here. They take longer to import than Luigi itself.
     unused = {"jsonschema", "tornado", *(["requests"] if scheduler != "central" else [])} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(unused))
@@ -86,6 +70,19 @@ def load() -> None:
 
     for name in unused:
         del sys.modules[name]
+    files = existing("config.ini")
+    if scheduler == "central":
+        files += existing("central.ini")
+    if experiment := experiments().get(requested_experiment()):
+        files.append(experiment)
+    if own_file:
+        files.append(Path(own_file))
+        # Processes that this one starts read or refuse it too.
+        os.environ[_OWN_FILE] = own_file
+    files = [path for path in files if _is_valid(path)]
+    # A user does not edit the copy of config.ini in an installed package.
+    copies = {folder / "config.ini" for folder in settings_folders()[:-1]}
+    record_sources([path for path in files if path not in copies], sys.argv)
     for path in files:
         luigi.configuration.add_config_path(str(path))
 
@@ -105,10 +102,9 @@ def requested_experiment() -> str:
 
 def _is_valid(path: Path) -> bool:
     try:
-        if path.exists():
-            settings_in([path])
+        settings_in([path])
     except OSError as error:
-        _refused.append(SettingsError(f"{path}: cannot be read ({error.strerror})."))
+        _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
     except SettingsError as error:
         _refused.append(error)
     else:

@@ -306,7 +306,7 @@ def test_a_settings_file_that_is_not_there_ends_with_2_before_any_work(first_run
     done = first_run.here("tasks", "Report", LUIGI_CONFIG_PATH="/no/such.ini")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2
-    assert "environment variable LUIGI_CONFIG_PATH: expected an existing settings file, got '/no/such.ini'" in line
+    assert "settings file /no/such.ini: cannot be read (No such file or directory)." in line
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("0,1", (0, 1)), ("[0, 1]", (0, 1)), ("7", (7,)), ("[]", ())])

@@ -105,6 +105,12 @@ def test_a_refused_setting_is_reported_too(unattended, webhook):
     assert len(webhook.taken) == 1, "the same cause, as far as one can tell"
 
 
+def test_a_schedule_without_its_settings_file_trains_nothing(unattended):
+    done = unattended.nightly(LUIGI_CONFIG_PATH="/no/such.ini")
+    assert done.returncode == 2
+    assert "settings file /no/such.ini: cannot be read" in done.stderr
+
+
 def test_a_refused_run_is_remembered_under_the_root_it_was_given(unattended, webhook, tmp_path):
     here = tmp_path / "elsewhere"
     done = unattended.nightly("--Storage-root", str(here), "--Train-nonsense", "1")
