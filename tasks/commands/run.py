@@ -6,13 +6,13 @@ Several processes can train one model together (docs/how-to/gpu.md). Process 0 r
 import logging
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import luigi.configuration
 import luigi.retcodes
+import psutil
 from luigi.task_register import Register
 
 from pipeline.sources.detection import kind_at
@@ -98,11 +98,11 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     # Each process would take all GPUs.
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
-    processes: list[subprocess.Popen] = []
+    processes: list[psutil.Popen] = []
     try:
         for number in range(arguments.processes):
             command, environment = command_line.child_command("Report", *flags, f"--Train-process-id={number}")
-            processes.append(subprocess.Popen(command, env=environment, cwd=project_folder()))
+            processes.append(psutil.Popen(command, env=environment, cwd=project_folder()))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_SECONDS)
         code = next(filter(None, codes), 0)
@@ -140,12 +140,9 @@ def _follow(arguments: list[str]) -> bool:
         return not train.group.is_chief
 
 
-def _end(processes: list[subprocess.Popen]) -> None:
-    terminate, kill = subprocess.Popen.terminate, subprocess.Popen.kill
-    for ask, seconds in ((None, _ALONE_SECONDS), (terminate, _GRACE_SECONDS), (kill, _GRACE_SECONDS)):
-        left = [process for process in processes if process.poll() is None]
-        for process in left if ask else ():
+def _end(processes: list[psutil.Popen]) -> None:
+    left = psutil.wait_procs(processes, _ALONE_SECONDS)[1]
+    for ask in (psutil.Popen.terminate, psutil.Popen.kill):
+        for process in left:
             ask(process)
-        deadline = time.monotonic() + seconds
-        while any(process.poll() is None for process in left) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        left = psutil.wait_procs(left, _GRACE_SECONDS)[1]
