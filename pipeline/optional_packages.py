@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import symtable
 import sysconfig
+from collections.abc import Set
 from pathlib import Path
 
 DISTRIBUTION = "tensorcraft-pipeline"
@@ -54,16 +55,25 @@ def find_module(module: str) -> importlib.machinery.ModuleSpec | None:
     return spec
 
 
-def has_name(module: str, name: str) -> bool:
-    """Whether the source of a module may bind a name. True for a module without source, or with ``import *``."""
+def has_name(module: str, name: str, visited: Set[str] = frozenset()) -> bool:
+    """Whether the source of a module binds a name. True for a module without source. ``visited`` ends cycles."""
+    spec = find_module(module)
+    if module in visited or spec is None:
+        return False
     # The source of a compiled module may be in the same folder.
-    origin = Path(find_module(module).origin or "nowhere")
+    origin = Path(spec.origin or "nowhere")
     source = origin.with_name(f"{origin.name.partition('.')[0]}.py")
     if not source.is_file():
         return True
     code = source.read_bytes()
     symbols = symtable.symtable(code, str(source), "exec").get_symbols()
     # A module with __getattr__ may provide any name.
-    is_bound = any(symbol.is_local() and symbol.get_name() in (name, "__getattr__") for symbol in symbols)
-    imports = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom))
-    return is_bound or any(node.names[0].name == "*" for node in imports)
+    if any(symbol.is_local() and symbol.get_name() in (name, "__getattr__") for symbol in symbols):
+        return True
+    package = module if spec.submodule_search_locations else module.rpartition(".")[0]
+    stars = (
+        importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    )
+    return any(has_name(star, name, {*visited, module}) for star in stars)
