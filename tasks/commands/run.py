@@ -9,10 +9,10 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import luigi.configuration
 import luigi.retcodes
-import psutil
 from luigi.task_register import Register
 
 from pipeline.sources.detection import kind_at
@@ -21,6 +21,9 @@ from tasks.commands.command import Parser
 from tasks.config_files import project_folder
 from tasks.process import command_line, console, interrupt
 from tasks.train import Train
+
+if TYPE_CHECKING:
+    import psutil
 
 _POLL_SECONDS = 0.2
 _MORE = (
@@ -98,6 +101,9 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     # Each process would take all GPUs.
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
+    # Other commands need not spend the time of this import.
+    import psutil
+
     processes: list[psutil.Popen] = []
     try:
         for number in range(arguments.processes):
@@ -140,7 +146,9 @@ def _follow(arguments: list[str]) -> bool:
         return not train.group.is_chief
 
 
-def _end(processes: list[psutil.Popen]) -> None:
+def _end(processes: "list[psutil.Popen]") -> None:
+    import psutil
+
     left = psutil.wait_procs(processes, _ALONE_SECONDS)[1]
     for ask in (psutil.Popen.terminate, psutil.Popen.kill):
         for process in left:
