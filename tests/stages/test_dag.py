@@ -457,6 +457,7 @@ def test_a_retry_logs_its_own_outcome():
     """Luigi runs the same task again, such as after an absent device."""
     records = [SimpleNamespace(status="skipped", mismatch=None), SimpleNamespace(status="finished", mismatch=None)]
     train = mock.MagicMock(_is_trained=lambda: False, train_into=lambda *_: records.pop(0))
+    train.output.return_value.manifest.return_value = {}
     Train.make(train, Path("run"))
     assert train.outcome == "skipped"
     Train.make(train, Path("run"))
