@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib.style
@@ -104,9 +105,12 @@ def plot_values(points: Sequence[_Point], name: str, axes: Axes) -> None:
     axes.set(title=name, xlabel="actual", ylabel="predicted")
 
 
-def curve_panels(runs: Sequence[Run]) -> int:
-    """Return 2 for accuracy and loss, or 1 for runs that have only a loss."""
-    return 2 if any(row.test_accuracy is not None for run in runs for row in run.curves) else 1
+def curve_chart(runs: Sequence[Run], names: Sequence[str], ending: str = "", **options: Any) -> Chart:
+    """Return the accuracy and the loss of runs with these names by epoch. Some runs have only a loss."""
+    has_accuracy = any(row.test_accuracy is not None for run in runs for row in run.curves)
+    title = "Accuracy and loss by epoch" if has_accuracy else "Loss by epoch"
+    plot, panels = partial(plot_curves, runs, names), 1 + has_accuracy
+    return Chart(f"{title}{ending}, training and test", plot, panels=panels, is_small=not has_accuracy, **options)
 
 
 def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> None:

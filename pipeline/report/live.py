@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 from pipeline.artifacts.layout import REPORT_PAGE
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Chart, Section, Text
+from pipeline.report.blocks import Block, Section, Text
 from pipeline.report.render import page
 from pipeline.report.report import build_report
 from pipeline.report.sections import TERMINAL, sections
@@ -51,16 +50,11 @@ def write_live_page(
     blocks: list[Block] = [Text("" if epochs_so_far else "The first epoch is not finished yet.")]
     if epochs_so_far:
         curves = SimpleNamespace(curves=epochs_so_far, steps_per_epoch=None)
-        plot = partial(drawings.plot_curves, [curves], [""])
         last = epochs_so_far[-1]
         metric = f"test accuracy {fmt.percent(last.test_accuracy)}"
         metric = f"test loss {fmt.number(last.test_loss, 3)}" if last.test_accuracy is None else metric
         newest = f"{metric} after epoch {len(epochs_so_far)}"
-        blocks.append(
-            Chart(
-                "Accuracy and loss by epoch, training and test", plot, [newest], panels=drawings.curve_panels([curves])
-            )
-        )
+        blocks.append(drawings.curve_chart([curves], [""], data=[newest]))
     text = page(
         [Section("epochs", "Finished epochs", blocks), *earlier],
         title=f"{state} ({len(epochs_so_far)}/{epochs}), {name}",

@@ -18,7 +18,7 @@ from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import age_order, comparable_groups, entries_of, merged
 from pipeline.report.data.lineage import Artifact, Exported, exported, lineage
 from pipeline.report.data.published import PublishedRow
-from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_repetition, read_run
+from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_run
 from pipeline.report.data.scenarios import Row, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
@@ -54,9 +54,9 @@ class Report:
     exports: dict[str, Exported]
     # Published metrics of these experiments and data.
     published: list[PublishedRow]
-    # Base64 PNGs by kind, of the first requested runs by index in ``runs``. Only the page shows them.
+    # Base64 PNGs by kind, of the first requested runs by their ``id``. Only the page shows them.
     pictures: dict[int, Mapping[str, Sequence[str]]]
-    # Predictions of the test examples by index in ``runs``, see ``Results.predictions``. report.json omits them.
+    # Predictions of the test examples by the ``id`` of the run, see ``Results.predictions``. report.json omits them.
     predictions: dict[int, Any]
 
     def best(self) -> Run | None:
@@ -65,8 +65,7 @@ class Report:
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
-        order = {fingerprint: index for index, fingerprint in enumerate(self.current)}
-        return sorted((run for run in self.runs if run.fingerprint in order), key=lambda run: order[run.fingerprint])
+        return [run for fingerprint in self.current for run in self.runs if run.fingerprint == fingerprint]
 
     def drawn(self) -> list[Run]:
         """Return the finished runs with drawn curves, requested runs first, then the best.
@@ -91,11 +90,11 @@ class Report:
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
         """Return the pictures of a run by kind, or {}."""
-        return next((pictures for index, pictures in self.pictures.items() if self.runs[index] is run), {})
+        return self.pictures.get(id(run), {})
 
     def predictions_of(self, run: Run) -> Any:
         """Return the predictions of a run, see ``Results.predictions``, or None."""
-        return next((entry for index, entry in self.predictions.items() if self.runs[index] is run), None)
+        return self.predictions.get(id(run))
 
     def to_json(self) -> str:
         """Format report.json, without pictures. Numbers that JSON cannot represent become null."""
@@ -160,21 +159,19 @@ def build_report(
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
         published=[row for row in published if any((row.experiment, name) in run_data for name in row.datasets)],
-        pictures=_read_by_index("pictures", shown, runs, _MAX_PICTURED),
-        predictions=_read_by_index("predictions", ordered, runs, _MAX_PREDICTED),
+        pictures=_read_by_run("pictures", shown, _MAX_PICTURED),
+        predictions=_read_by_run("predictions", ordered, _MAX_PREDICTED),
     )
 
 
-def _read_by_index(
-    field: str, folder_runs: Sequence[tuple[Path, Run]], runs: Sequence[Run], limit: int
-) -> dict[int, Any]:
-    """Return what a hook reads from the folders of the first runs with an evaluation, by index in ``runs``."""
+def _read_by_run(field: str, folder_runs: Sequence[tuple[Path, Run]], limit: int) -> dict[int, Any]:
+    """Return what a hook reads from the folders of the first runs with an evaluation, by the ``id`` of the run."""
     evaluated = [pair for pair in folder_runs if pair[1].evaluation and getattr(results_of(pair[1].problem), field)]
     contents = {
-        runs.index(run): read_or_none(call_hook, run.problem, field, folder, run.evaluation)
+        id(run): read_or_none(call_hook, run.problem, field, folder, run.evaluation)
         for folder, run in evaluated[:limit]
     }
-    return {index: content for index, content in contents.items() if content}
+    return {key: content for key, content in contents.items() if content}
 
 
 def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
@@ -186,4 +183,4 @@ def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
         key = (run.fingerprint, run.hostname, run.finished_at)
         if key not in seen:
             seen.add(key)
-            yield folder, run.model_copy(update={"repetition": read_repetition(folder)})
+            yield folder, run

@@ -116,7 +116,7 @@ def test_the_examples_that_only_one_run_gets_right_are_named_with_the_wrong_pred
 
 def test_predictions_for_other_examples_are_not_compared(compared, make_run):
     report = compared(({"global_batch_size": 64}, range(30)), ({}, range(3)))
-    other = report.predictions[0].keys
+    other = report.predictions_of(report.runs[0]).keys
     other[0] = "another.jpg"
     assert judge_pair(report, *report.scenarios, "test_accuracy") == "unknown, too few runs"
     assert len(json.loads(compare_data(report))["tests"]) == 2

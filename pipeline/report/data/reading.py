@@ -156,10 +156,11 @@ def read_run(folder: Path) -> Run:
         fetched_from=(read_fetched(folder) or {"remote": ""})["remote"],
         curves=[] if is_skipped else [EpochMetrics(**row) for row in read_metrics(folder / METRICS_NAME)],
         evaluation=evaluation,
+        repetition=_repetition(folder),
     )
 
 
-def read_repetition(folder: Path) -> Repetition | None:
+def _repetition(folder: Path) -> Repetition | None:
     """Read the comparison of a run with its retraining. Return None if there is none or the file is damaged."""
     if (determinism := read_or_none(read_determinism, folder)) is None:
         return None

@@ -40,17 +40,13 @@ def curves(report: Report) -> Iterator[Section]:
         _label(facts, swept) or fmt.plain(run.fingerprint)[:8] for run, facts in zip(drawn, settings, strict=True)
     ]
     is_unique = bool(swept) and len(set(labels)) == len(labels)
-    panels = drawings.curve_panels(drawn)
-    title = "Accuracy and loss by epoch" if panels > 1 else "Loss by epoch"
-    chart = Chart(
-        f"{title}, training and test",
-        partial(drawings.plot_curves, drawn, labels),
-        panels=panels,
-        is_small=panels == 1,
+    chart = drawings.curve_chart(
+        drawn,
+        labels,
         note=f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}",
         legend=[*zip(labels if is_unique else run_names, metrics, strict=True)],
     )
-    yield Section("curves", title, [chart])
+    yield Section("curves", chart.caption.partition(",")[0], [chart])
 
 
 def _settings(run: Run) -> dict[str, Any]:
@@ -194,7 +190,6 @@ def _group_names(groups: Sequence[Sequence[Entry]]) -> Iterator[str]:
 
 def group_name(run: Entry) -> str:
     """Return the facts that the runs of a group share."""
-    device = f"{fmt.plain(run.effective_device)} ({fmt.devices(run) or 'unknown'})"
     setup = f"batch {fmt.number(run.global_batch_size)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.computed_in(run)}"
     setup += f", augment {fmt.plain(run.augment)}" if run.augment else ""
-    return f"{fmt.model_and_recipe(run)} on {fmt.plain(run.dataset)}, {setup}, {device}"
+    return f"{fmt.model_and_recipe(run)} on {fmt.plain(run.dataset)}, {setup}, {fmt.named_device(run)}"

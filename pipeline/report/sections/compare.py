@@ -8,7 +8,6 @@ import base64
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -17,7 +16,7 @@ from scipy.special import bdtr, ndtr
 
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Box, Chart, Facts, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Block, Box, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
 from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.scenarios import Row, differing
@@ -125,16 +124,8 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     else:
         yield Text("The metrics are means over the seeds. Curves, labels and examples are of one seed per row.", "note")
     if any(len(row.run.curves) > 1 for row in rows):
-        title, runs = "Accuracy and loss by epoch of A and B, test and training", [row.run for row in rows]
-        panels = drawings.curve_panels(runs)
-        yield Chart(
-            title,
-            partial(drawings.plot_curves, runs, "AB"),
-            panels=panels,
-            is_small=panels == 1,
-            legend=[("A", ""), ("B", "")],
-            has_table=True,
-        )
+        legend = [("A", ""), ("B", "")]
+        yield drawings.curve_chart([row.run for row in rows], "AB", " of A and B", legend=legend, has_table=True)
     recalls = [_recalls(row) for row in rows]
     if recalls[0].keys() == recalls[1].keys():
         changes = {name: recalls[1][name] - recalls[0][name] for name in recalls[0]}
