@@ -98,21 +98,17 @@ class Report:
 
     def to_json(self) -> str:
         """Format report.json, without pictures. Numbers that JSON cannot represent become null."""
-        data = {name: _plain(value) for name, value in vars(self).items() if name not in ("pictures", "predictions")}
+        data = {name: value for name, value in vars(self).items() if name not in ("pictures", "predictions")}
         data |= {"schema_version": SCHEMA_VERSION, "runs": [run.model_dump(mode="json") for run in self.runs]}
-        finite = json.loads(json.dumps(data), parse_constant=lambda constant: None)
+        finite = json.loads(json.dumps(data, default=_plain), parse_constant=lambda constant: None)
         return json.dumps(finite, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """Convert derived data to data for JSON. A run is its fingerprint."""
+    """Convert an object to data for JSON. A run is its fingerprint."""
     if isinstance(value, Entry):
         return value.fingerprint
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if is_dataclass(value) or isinstance(value, dict):
-        return {name: _plain(item) for name, item in (value if isinstance(value, dict) else vars(value)).items()}
-    return to_jsonable_python(value)
+    return vars(value) if is_dataclass(value) else to_jsonable_python(value)
 
 
 def build_report(

@@ -53,22 +53,6 @@ def test_a_clean_work_tree_has_no_mark(make_run, tmp_path):
     assert f"<dd>{'c' * 40}</dd>" in page
 
 
-def test_a_row_with_several_seeds_is_repeated_by_one_command(make_run, tmp_path):
-    names = [f"{seed}" * 64 for seed in range(3)]
-    for seed, name in enumerate(names):
-        settings = SETTINGS["Train"] | ({"seed": str(seed)} if seed else {})
-        origin = ORIGIN | {"settings": {"Train": settings}}
-        make_run(f"seed{seed}", fingerprint=name, seed=seed, origin=origin, test_accuracy=0.5 + seed % 2 / 10)
-    page = render([tmp_path / f"seed{seed}" for seed in range(3)], tmp_path / "out", current=names)["report.html"]
-    commands = re.findall(r'<pre class="command" tabindex="0">(.*)</pre>', page)
-    commands = [re.sub("</?span>", "", command) for command in commands]
-    assert commands[0].endswith(" --seeds 0,1,2")
-    assert sum("--seeds 0,1,2" in command for command in commands) == 1
-    assert "--Train-seed" not in commands[0]
-    assert page.count("The command repeats all runs of the row. It trains nothing if the run is fresh. ") == 1
-    assert page.count("To retrain, add --Force-stage=Train.") == len(commands)
-
-
 def test_a_command_whose_data_have_changed_says_so(make_run, tmp_path):
     other = {"train": "a" * 64, "test": "b" * 64}
     make_run("old", fingerprint="1" * 64, origin=ORIGIN, content_digests=other, finished_at="2026-01-01T00:00:00+00:00")

@@ -119,39 +119,6 @@ def test_of_a_text_characters_are_counted_and_no_images(text_run):
     assert "1,552 images" not in row["test loss"]
 
 
-def definitions(folders, out, **how) -> str:
-    """The text of the glossary on the page."""
-    page = render(folders, out, **how)["report.html"]
-    return Outline(page.partition('<h2 id="definitions">')[2].partition("</section>")[0]).text
-
-
-def test_a_report_of_texts_alone_defines_no_word_of_images(text_run, tmp_path):
-    defined = definitions([text_run()], tmp_path / "out")
-    for words in ("Characters/s", "sequences per optimizer step", "Temperature", "Test accuracy"):
-        assert words in defined
-    assert "image" not in defined.lower()
-    assert "Calibration" not in defined
-
-
-def test_a_report_of_images_alone_defines_no_word_of_texts(make_run, tmp_path):
-    defined = definitions([make_run()], tmp_path / "out")
-    assert "Images/sTraining images per second" in defined
-    assert "Calibration" in defined
-    for word in ("character", "Temperature", "nats", "sequence"):
-        assert word not in defined
-
-
-def test_a_report_of_both_and_one_of_nothing_yet_define_the_words_of_both(text_run, make_run, tmp_path):
-    both = definitions([text_run(), make_run("images", fingerprint="b" * 64)], tmp_path / "out")
-    nothing = definitions([], tmp_path / "none", current=[])
-    assert "Images/s or characters/s" in both
-    assert "images or sequences per optimizer step" in both
-    assert "images or sequences or texts per optimizer step" in nothing
-    for defined in (both, nothing):
-        for words in ("Calibration", "Temperature", "Share of the test images", "Share of the test split's characters"):
-            assert words in defined
-
-
 def test_of_texts_the_best_has_the_least_loss_and_the_overview_shows_it(text_run, make_run, tmp_path):
     surer = {"fingerprint": "b" * 64, "test_loss": 1.4, "test_accuracy": 0.5, "training_recipe": "surer"}
     folders = [text_run(experiment="shakespeare"), text_run("b", experiment="shakespeare", **surer)]

@@ -21,7 +21,7 @@ SECTIONS = Registry(
         "records": "pipeline.report.sections.records:records",
         "history": "pipeline.report.sections.charts:history",
         "lineage": "pipeline.report.sections.records:lineage",
-        "definitions": "pipeline.report.sections.glossary:glossary",
+        "definitions": "pipeline.report.sections.records:glossary",
     },
 )
 #: The sections that only the page has.

@@ -1,4 +1,4 @@
-"""Data of the runs, with splits, labels, examples, warnings and size, and the artifacts they depend on."""
+"""Data of the runs, with splits, labels, examples, warnings and size, the artifacts they depend on, and a glossary."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from pipeline.report.blocks import Block, Box, Facts, Section, Table, Text, numb
 from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.report import Report
 from pipeline.report.sections.summary import data_warnings
+from pipeline.report.templating import TEMPLATES
 
 _CONTENT = {
     "yes": "The content equals the original.",
@@ -62,6 +63,13 @@ def _division(run: Run) -> Iterator[str]:
             moved.append(f"{part} {fmt.as_published(100 * share)}% of {whole} to the {split} split")
             whole = "the rest"
     yield f"{how} assigned {' and '.join(moved)}." if moved else "The splits are those of the source."
+
+
+def glossary(report: Report) -> Iterator[Section]:
+    """Yield the terms of the report with their meanings."""
+    lines = (TEMPLATES / "glossary.txt").read_text(encoding="utf-8").splitlines()
+    terms = Facts([tuple(line.split(": ", 1)) for line in lines], "definitions")
+    yield Section("definitions", "Glossary", [Box("fold", [terms], summary="Terms of this page")])
 
 
 def lineage(report: Report) -> Iterator[Section]:

@@ -77,17 +77,11 @@ def runs(report: Report) -> Iterator[Section]:
 
 
 def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
-    """Return the command that repeats a run or its row, its code and model size, and links to its files."""
+    """Return the command that repeats a run, its code and model size, and links to its files."""
     folder = f"../{layout.RUNS}/{quote(run.folder)}/"
     links = [("Folder of the run", folder), *((name, f"{folder}{name}") for name in run.files)] if run.files else []
-    row, origin, command, note = report.row_of(run), run.origin or Origin(), "", ""
-    seeds = ",".join(dict.fromkeys(map(str, row.seeds)))
-    if run.origin and row.run is run and "," in seeds:
-        train = {name: text for name, text in origin.settings.get("Train", {}).items() if name != "seed"}
-        command = origin.model_copy(update={"settings": {**origin.settings, "Train": train}}).command()
-        command, note = f"{command} --seeds {seeds}", f"The command repeats all runs of the row. {_RETRAIN}"
-    elif run.origin:
-        command, note = origin.command(), f"The command repeats this run. {_RETRAIN}"
+    origin = run.origin or Origin()
+    command, note = (origin.command(), f"The command repeats this run. {_RETRAIN}") if run.origin else ("", "")
     newest = next((one for one in report.runs if one.experiment == run.experiment and one.status == FINISHED), run)
     if has_other_data(run, newest):
         note = f"{note} The data have changed since, so the command gives another result.".strip()
