@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.style
 from markupsafe import Markup
@@ -25,12 +25,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from pipeline.problems.units import common_units
 from pipeline.report.blocks import Chart
+from pipeline.report.data.labels import Bin
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.formats import spread
 from pipeline.report.templating import TEMPLATES
-
-if TYPE_CHECKING:
-    from pipeline.report.sections.labels import Bin
 
 # Marker in matplotlib → sign in the page's legend. Shapes distinguish lines without color.
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚", "X": "✖", "*": "★"}
@@ -65,7 +63,7 @@ _COUNT = FuncFormatter(lambda count, _: f"{count:,.0f}")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> None:
+def plot_calibration(bins: Sequence[Bin], accuracy: Axes, examples: Axes) -> None:
     """Plot accuracy by confidence (left) and the number of examples by confidence (right)."""
     nonempty = [bin_ for bin_ in bins if bin_.accuracy is not None and bin_.confidence is not None]
     accuracy.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)

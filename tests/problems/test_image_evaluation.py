@@ -20,8 +20,7 @@ from pipeline.problems.problem import (
     EvaluatedRun,
     open_split,
 )
-from pipeline.report.data.predictions import read_predictions
-from pipeline.report.sections.images import ImageEvaluation
+from pipeline.report.data.labels import ImageEvaluation, read_predictions
 
 
 def setup_module() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipeline.report.data.predictions import suspected_label_errors
+from pipeline.report.data.labels import suspected_label_errors
 
 LABELS, EXAMPLES, FLIPPED = 10, 40_000, 0.03
 # A calibrated model is sure of half of the examples.

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from typing import Annotated, Any, ClassVar, Literal
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from pipeline.errors import plural
 from pipeline.report import drawings
@@ -27,12 +25,19 @@ from pipeline.report.blocks import (
     titled,
     words,
 )
-from pipeline.report.data.predictions import Predictions, suspected_label_errors
+from pipeline.report.data.labels import (
+    Labeled,
+    LabeledTextEvaluation,
+    LabelEvaluation,
+    Predictions,
+    SecondLabel,
+    Shown,
+    suspected_label_errors,
+)
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import MISSING, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
 from pipeline.report.sections.texts import readable
-from pipeline.runs.validation import Count, Number, Untrusted
 
 # A larger matrix is unreadable, so its most frequent confusions are listed instead.
 _MAX_MATRIX = 25
@@ -43,113 +48,6 @@ _MAX_MISTAKES, _MAX_CONFUSIONS, _MAX_PER_CONFUSION = 24, 6, 4
 _OPEN_LABELS = 12
 #: Letters of a file's name.
 MAX_NAME = 300
-# Limit above the size of any supported dataset.
-_MAX_LABELS = 10_000
-
-
-class LabelMetrics(Untrusted):
-    """Metrics of a label."""
-
-    examples: Count
-    precision: Number
-    recall: Number
-    f1: Number
-
-
-class Bin(Untrusted):
-    """Predictions within a range of confidence."""
-
-    low: Number
-    high: Number
-    examples: Count
-    confidence: Number
-    accuracy: Number
-
-
-class Labeled(Untrusted):
-    """A test example and its label."""
-
-    index: Count
-    label: Count
-
-
-class Example(Labeled):
-    """A test example. Earlier versions lack the name."""
-
-    name: str = ""
-
-
-class Shown(Labeled):
-    """A test example with its prediction."""
-
-    predicted: Count
-    confidence: Number
-
-
-class WithoutDuplicates(Untrusted):
-    """The accuracy on the test examples that the train split does not contain."""
-
-    num_examples: Count
-    accuracy: Number
-
-
-class SecondLabel(Untrusted):
-    """Metrics and curves of the second of two labels, whose threshold is that of the validation split, or 0.5."""
-
-    roc_auc: Number
-    average_precision: Number
-    threshold: Number
-    threshold_of: Literal["", "validation"]
-    accuracy: Number
-    precision: Number
-    recall: Number
-    f1: Number
-    roc: list[tuple[float, float]]
-    precision_recall: list[tuple[float, float]]
-
-
-class LabelEvaluation(Untrusted):
-    """Evaluation of a classifier. Subclasses add the fields with the examples to show."""
-
-    #: Name of an example, and of the fields with test examples, those with a prediction first.
-    noun: ClassVar[str] = "example"
-    shown_fields: ClassVar[tuple[str, ...]] = ()
-
-    label_names: Annotated[list[str], Field(min_length=1, max_length=_MAX_LABELS)]
-    label_counts: dict[str, dict[str, Count]]
-    num_examples: Count
-    accuracy: Number
-    confusion_matrix: list[list[Count]]
-    classes: list[LabelMetrics]
-    calibration: list[Bin]
-    expected_calibration_error: Number
-    data_warnings: list[tuple[str, str]] = []
-    without_duplicates: WithoutDuplicates | None = None
-    # Also without images that differ little from a train image.
-    without_near_duplicates: WithoutDuplicates | None = None
-    binary: SecondLabel | None = None
-    # Test examples with identical content and another label.
-    label_conflicts: list[Example] = []
-
-    @property
-    def shown(self) -> Sequence[Shown]:
-        """The test examples with predictions that the report shows."""
-        return getattr(self, self.shown_fields[0])
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> "LabelEvaluation":
-        count = len(self.label_names)
-        if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
-            raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
-        fields = ("label_conflicts", *self.shown_fields)
-        names = " and ".join(f'"{name}"' for name in fields)
-        tested = [item for name in fields for item in getattr(self, name)]
-        labels = (item.label for item in tested)
-        if (greatest := max((*labels, *(item.predicted for item in self.shown)), default=0)) >= count:
-            raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
-        if (greatest := max((item.index for item in tested), default=-1)) >= self.num_examples:
-            raise ValueError(f"{names}: expected indices below {self.num_examples}, found {greatest}")
-        return self
 
 
 def label_names(facts: LabelEvaluation) -> list[str]:
@@ -174,12 +72,17 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
         Box("pictures", [Gallery(mistakes), *correct, *titled("Largest confusions", confusions)]),
         *(_label_errors(facts, predictions) if predictions and is_best else ()),
         *_label_blocks(report, run, name),
+        *titled(f"Augmented: {plain(run.augment, 120)}", Gallery([*_augmented(report, run)])),
     ]
 
 
 def data_blocks(report: Report, run: Run) -> list[Block]:
-    """Return examples of each label, and the number of examples per label and split."""
+    """Return the length of texts, examples of each label, and the number of examples per label and split."""
     facts: LabelEvaluation = run.evaluation
+    lengths = []
+    if isinstance(facts, LabeledTextEvaluation):
+        length = f"{number(facts.text_length)} bytes, {plural(facts.longer_texts, 'text')} longer"
+        lengths = [("Beginning of a text in the records", length)]
     names, pngs = label_names(facts), report.pictures_of(run).get("examples") or [""] * len(facts.examples)
     examples: dict[int, list[Picture]] = {}
     for item, png in zip(facts.examples, pngs, strict=True):
@@ -191,7 +94,7 @@ def data_blocks(report: Report, run: Run) -> list[Block]:
     # Earlier versions took the first examples, without names.
     is_random = any(item.name for item in facts.examples)
     title = f"{'Random test' if is_random else 'Test'} {facts.noun}s of each label"
-    return [*titled(title, groups), _count_table(facts)]
+    return [Facts(lengths), *titled(title, groups), _count_table(facts)]
 
 
 def _picture(facts: LabelEvaluation, item: Shown, png: str, predictions: Predictions | None) -> Picture:
@@ -207,6 +110,16 @@ def _picture(facts: LabelEvaluation, item: Shown, png: str, predictions: Predict
     elif predictions:
         title += f", second {names[predictions.second[index]]} ({percent(predictions.second_probability[index])})"
     return Picture(png, f"{name}: {title}", title, name, (actual, predicted), is_mistake, _text(item))
+
+
+def _augmented(report: Report, run: Run) -> Iterator[Picture]:
+    """Yield augmented training images, if the examples are images."""
+    facts: LabelEvaluation = run.evaluation
+    pngs = report.pictures_of(run).get("augmented", ())
+    for item, png in zip(getattr(facts, "augmented", ()), pngs, strict=False):
+        note = f"in epoch {number(item.epoch)}" if item.epoch else "as stored"
+        name = f"Training image {number(item.index)}, {label_names(facts)[item.label]}"
+        yield Picture(png, f"{name}, {note}", note=note)
 
 
 def _text(item: Labeled) -> str:

@@ -1,0 +1,249 @@
+"""Evaluation and predictions of a classifier, and the label errors that the predictions suggest.
+
+Label errors are suspected by confident learning (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+from pydantic import Field, model_validator
+
+from pipeline.errors import DamagedArtifactError
+from pipeline.problems.problem import PREDICTIONS_NAME
+from pipeline.runs.validation import Count, Number, Untrusted, message, renamed
+
+# Limits above the size of any supported dataset.
+_MAX_LABELS, _MAX_EXCERPT = 10_000, 1_000
+_Excerpt = Annotated[str, Field(max_length=_MAX_EXCERPT)]
+
+
+class LabelMetrics(Untrusted):
+    """Metrics of a label."""
+
+    examples: Count
+    precision: Number
+    recall: Number
+    f1: Number
+
+
+class Bin(Untrusted):
+    """Predictions within a range of confidence."""
+
+    low: Number
+    high: Number
+    examples: Count
+    confidence: Number
+    accuracy: Number
+
+
+class Labeled(Untrusted):
+    """A test example and its label."""
+
+    index: Count
+    label: Count
+
+
+class Example(Labeled):
+    """A test example. Earlier versions lack the name."""
+
+    name: str = ""
+
+
+class Shown(Labeled):
+    """A test example with its prediction."""
+
+    predicted: Count
+    confidence: Number
+
+
+class WithoutDuplicates(Untrusted):
+    """The accuracy on the test examples that the train split does not contain."""
+
+    num_examples: Count
+    accuracy: Number
+
+
+class SecondLabel(Untrusted):
+    """Metrics and curves of the second of two labels, whose threshold is that of the validation split, or 0.5."""
+
+    roc_auc: Number
+    average_precision: Number
+    threshold: Number
+    threshold_of: Literal["", "validation"]
+    accuracy: Number
+    precision: Number
+    recall: Number
+    f1: Number
+    roc: list[tuple[float, float]]
+    precision_recall: list[tuple[float, float]]
+
+
+class LabelEvaluation(Untrusted):
+    """Evaluation of a classifier. Subclasses add the fields with the examples to show."""
+
+    #: Name of an example, and of the fields with test examples, those with a prediction first.
+    noun: ClassVar[str] = "example"
+    shown_fields: ClassVar[tuple[str, ...]] = ()
+
+    label_names: Annotated[list[str], Field(min_length=1, max_length=_MAX_LABELS)]
+    label_counts: dict[str, dict[str, Count]]
+    num_examples: Count
+    accuracy: Number
+    confusion_matrix: list[list[Count]]
+    classes: list[LabelMetrics]
+    calibration: list[Bin]
+    expected_calibration_error: Number
+    data_warnings: list[tuple[str, str]] = []
+    without_duplicates: WithoutDuplicates | None = None
+    # Also without images that differ little from a train image.
+    without_near_duplicates: WithoutDuplicates | None = None
+    binary: SecondLabel | None = None
+    # Test examples with identical content and another label.
+    label_conflicts: list[Example] = []
+
+    @property
+    def shown(self) -> Sequence[Shown]:
+        """The test examples with predictions that the report shows."""
+        return getattr(self, self.shown_fields[0])
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> "LabelEvaluation":
+        count = len(self.label_names)
+        if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
+            raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
+        fields = ("label_conflicts", *self.shown_fields)
+        names = " and ".join(f'"{name}"' for name in (*fields, "augmented") if hasattr(self, name))
+        tested = [item for name in fields for item in getattr(self, name)]
+        labels = [item.label for item in (*tested, *getattr(self, "augmented", ()))]
+        if (greatest := max((*labels, *(item.predicted for item in self.shown)), default=0)) >= count:
+            raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
+        if (greatest := max((item.index for item in tested), default=-1)) >= self.num_examples:
+            raise ValueError(f"{names}: expected indices below {self.num_examples}, found {greatest}")
+        return self
+
+
+class Augmented(Labeled):
+    """An image as it was used in training."""
+
+    epoch: Count
+
+
+class Tiles(Untrusted):
+    """The layout of a sheet of images."""
+
+    per_row: Count
+    height: Count
+    width: Count
+
+
+class ImageEvaluation(LabelEvaluation):
+    """Evaluation of an image classifier."""
+
+    noun: ClassVar[str] = "image"
+    shown_fields: ClassVar[tuple[str, ...]] = ("test_images", "examples")
+
+    test_images: list[Shown] = renamed("test_images", "mistakes")
+    examples: list[Example]
+    augmented: list[Augmented] = []
+    tiles: Tiles
+
+
+class ShownText(Shown):
+    """A test text with its prediction."""
+
+    text: _Excerpt
+
+
+class TextExample(Example):
+    """A random test text."""
+
+    text: _Excerpt
+
+
+class LabeledTextEvaluation(LabelEvaluation):
+    """Evaluation of a text classifier. Texts have up to ``text_length`` bytes in the records."""
+
+    noun: ClassVar[str] = "text"
+    shown_fields: ClassVar[tuple[str, ...]] = ("test_texts", "examples")
+
+    test_texts: list[ShownText]
+    examples: list[TextExample]
+    text_length: Count
+    longer_texts: Count
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of the test examples, in stored order.
+
+    ``labels``, ``predicted`` and ``second`` are indices of labels, int32 (examples,). The probabilities of the
+    predicted, the second and the actual label are float64 (examples,).
+    """
+
+    keys: list[str]
+    labels: np.ndarray
+    predicted: np.ndarray
+    second: np.ndarray
+    probability: np.ndarray
+    second_probability: np.ndarray
+    label_probability: np.ndarray
+
+
+def read_predictions(folder: Path, facts: LabelEvaluation) -> Predictions | None:
+    """Read the predictions of a run, None if an earlier version wrote it. Raises DamagedArtifactError."""
+    path, shares = folder / PREDICTIONS_NAME, ("probability", "second_probability", "label_probability")
+    if not path.exists():
+        return None
+    types = dict.fromkeys(("key", "label", "predicted", "second"), pa.string()) | dict.fromkeys(shares, pa.float64())
+    try:
+        table = pyarrow.csv.read_csv(
+            path,
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=[*types]),
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedArtifactError(message(path, f"expected a table of predictions: {error}")) from error
+    if table.num_rows != facts.num_examples:
+        raise DamagedArtifactError(message(path, f"expected {facts.num_examples} rows, found {table.num_rows}"))
+    names = pa.array(facts.label_names)
+    labels = [pyarrow.compute.index_in(table[name], names) for name in ("label", "predicted", "second")]
+    probabilities = [table[name].to_numpy() for name in shares]
+    # A comparison with NaN is false.
+    if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
+        raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
+    return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
+
+
+def suspected_label_errors(
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    probability: np.ndarray,
+    label_probability: np.ndarray,
+    conflicts: Collection[int] = (),
+) -> np.ndarray:
+    """Return the indices of examples whose label may be wrong, int64 (suspects,).
+
+    A label is suspect if the prediction is another label, and at least as probable as that label is on average on the
+    examples that have it. The order is by the difference of the probabilities of the two labels, largest first.
+
+    Args:
+        labels: Labels of the examples, int (examples,).
+        predicted: Most probable labels, int (examples,).
+        probability: Probabilities of ``predicted``, float (examples,) from 0 to 1.
+        label_probability: Probabilities of ``labels``, float (examples,) from 0 to 1.
+        conflicts: Indices of examples that are suspect in any case, and come first.
+    """
+    counts = np.bincount(labels, minlength=predicted.max(initial=0) + 1)
+    sums = np.bincount(labels, label_probability, minlength=len(counts))
+    # A label without examples has no threshold. The mean of equal probabilities may be greater than each of them.
+    thresholds = np.divide(sums, counts, out=np.full(len(counts), np.inf), where=counts > 0) - 1e-6
+    is_conflict = np.isin(np.arange(len(labels)), [*conflicts])
+    suspects = np.flatnonzero(is_conflict | ((predicted != labels) & (probability >= thresholds[predicted])))
+    margin = probability[suspects] - label_probability[suspects]
+    return suspects[np.lexsort((-margin, ~is_conflict[suspects]))]
