@@ -24,9 +24,9 @@ from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Galle
 from pipeline.report.diff import Difference, difference_table
 from pipeline.report.formats import spread
 from pipeline.report.report import Report
-from pipeline.report.results import results
 from pipeline.report.sections import PAGE_ONLY, TERMINAL, sections
 from pipeline.report.sections.compare import compare_data
+from pipeline.report.sections.scoreboard import results
 from pipeline.report.sections.summary import findings, is_alarming, title, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 

@@ -1,22 +1,23 @@
 """Scoreboards, with a line per experiment and a table of its runs, best first, and of published metrics."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Box, Cell, Column, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Block, Box, Cell, Column, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import Change, describe_change
 from pipeline.report.data.experiments import ranked
 from pipeline.report.data.published import PublishedRow
 from pipeline.report.data.reading import Run, scores_of
-from pipeline.report.data.scenarios import Row, field_label
+from pipeline.report.data.scenarios import Row, field_label, grouped
 from pipeline.report.formats import MISSING, Spread
 from pipeline.report.report import Report
-from pipeline.runs.record import SKIPPED, RunRecord, names
+from pipeline.runs.record import FINISHED, SKIPPED, RunRecord, names
 
 _MAX_SETTINGS, _MAX_SEEDS = 4, 5
 # Settings that the scoreboard states with their defaults too.
@@ -76,7 +77,7 @@ def scoreboards(report: Report) -> Iterator[Section]:
         yield Section("scoreboard" if index == 0 else f"scoreboard-{index + 1}", title, blocks)
 
 
-def scoreboard(report: Report, experiment: str) -> Table:
+def scoreboard(report: Report, experiment: str, machine_of: Callable[[Row], str] = lambda row: "") -> Table:
     """Return the rows of an experiment, best first. Its columns are settings that differ, and at most six others."""
     best_first, other_data, rest = ranked([row for row in report.scenarios if row.run.experiment == experiment])
     rows = [*best_first, *other_data, *rest]
@@ -103,7 +104,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
         number = fmt.number(rank) if rank <= len(best_first) else MISSING
         name = _name(row, fmt.mark(row.fingerprints, current), has_other_data=any(row is other for other in other_data))
         cells = ([setting(row, name) for name in group] for group in (shown, more))
-        lines.append([number, name, *next(cells), *measured_cells(row), *next(cells)])
+        lines.append([number, name, *next(cells), *measured_cells(row, machine_of(row)), *next(cells)])
     order = f"Best first by {metrics}. " if len(best_first) > 1 else ""
     caption = f"{order}{'All rows' if len(rows) > 1 else 'Settings'}: {' · '.join(filter(None, shared))}."
     style = f"scoreboard sortable{' tall' if len(rows) > 20 else ''}"
@@ -181,8 +182,8 @@ def _name(row: Row, mark: str, *, has_other_data: bool) -> Cell:
     )
 
 
-def measured_cells(row: Row) -> list[str | Cell]:
-    """Return the metrics of a row, its device, and the columns that are hidden at first."""
+def measured_cells(row: Row, machine: str = "") -> list[str | Cell]:
+    """Return the metrics of a row, its device with a name of the machine, and the columns that are hidden at first."""
     run, verdict, speedup = row.run, repeated(row), row.speedup
     requested, device, verified = (
         fmt.plain(run.requested_device),
@@ -197,7 +198,7 @@ def measured_cells(row: Row) -> list[str | Cell]:
         Cell(fmt.number(row.examples_per_second), (f"speed-up {ratio}" if ratio else "",)),
         Cell(
             f"{requested} → {device}",
-            (fmt.device_note(run),),
+            (fmt.device_note(run), machine),
             alarms=["not verified"] if has_caution else [],
             needs_care=requested not in ("auto", device),
         ),
@@ -309,3 +310,33 @@ def counted(row: Row) -> str:
 
 def _wrong(count: str, test_examples: int | None) -> str:
     return f"{count} of {fmt.number(test_examples)} wrong" if test_examples else f"{count} wrong"
+
+
+def results(report: Report) -> list[Block]:
+    """Return a scoreboard per experiment with finished runs on real data, and the machines. Empty without such runs."""
+    finished = [row for row in report.scenarios if row.run.status == FINISHED and not row.run.is_placeholder]
+    setup = ("experiment", "dataset", "input_shape", *names("setting", "hardware", "computation", repeated=False))
+    newest = [group[0] for group in grouped(finished, setup, attrgetter("run"))]
+    newest_only = replace(report, current=[], scenarios=newest)
+    experiments = grouped(newest, ["experiment"], attrgetter("run"))
+    machines = list(dict.fromkeys(_machine(row.run) for rows in experiments for row in rows))
+    # A single machine has no number.
+    numbered = {name: f"machine {index}" if len(machines) > 1 else "" for index, name in enumerate(machines, start=1)}
+    blocks: list[Block] = []
+    for rows in experiments:
+        name = rows[0].run.experiment
+        table = scoreboard(newest_only, name, lambda row: numbered[_machine(row.run)])
+        blocks += [Text(fmt.plain(name), kind="heading"), table, *published(newest_only, name)]
+    leads = {machine: f"Measured on {name}".rstrip() for machine, name in numbered.items()}
+    return [*blocks, *(Text(machine, lead=lead, kind="-") for machine, lead in leads.items())]
+
+
+def _machine(run: Run) -> str:
+    """Return the machine of a run. All runs of a row share it."""
+    device = fmt.plain(run.device_name or run.effective_device)
+    cores = fmt.plural(run.granted_cores, "core") if run.granted_cores else ""
+    memory = f"{fmt.number(run.granted_memory_gib)} GiB" if run.granted_memory_gib else ""
+    verified = "device verified" if run.device_verified else "device not verified"
+    fetched = f"fetched from {fmt.plain(run.fetched_from)}" if run.fetched_from else ""
+    # Some device names contain the number of cores.
+    return fmt.joined(device, "" if cores in device else cores, memory, fmt.computed_in(run), verified, fetched)
