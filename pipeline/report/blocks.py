@@ -115,7 +115,8 @@ class Chart:
     """A drawing with its data as text. ``plot`` draws into the axes of the ``panels``. ``shares`` make a bar instead.
 
     ``legend`` contains a name and a note per line, for lines without labels. ``data`` defaults to the legend.
-    ``has_table`` means that a table has the same data. Panels that are ``is_small`` stand side by side.
+    ``has_table`` means that a table has the same data.
+    Two panels are large. Any other number of them is small, side by side.
     """
 
     caption: str
@@ -126,7 +127,6 @@ class Chart:
     panels: int = 2
     shares: Sequence[float] = ()
     has_table: bool = False
-    is_small: bool = False
 
     def rows(self) -> list[str]:
         """Return the data, a line per row."""

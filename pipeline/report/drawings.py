@@ -108,7 +108,7 @@ def curve_chart(runs: Sequence[Run], names: Sequence[str], ending: str = "", **o
     has_accuracy = any(row.test_accuracy is not None for run in runs for row in run.curves)
     title = "Accuracy and loss by epoch" if has_accuracy else "Loss by epoch"
     plot, panels = partial(plot_curves, runs, names), 1 + has_accuracy
-    return Chart(f"{title}{ending}, training and test", plot, panels=panels, is_small=not has_accuracy, **options)
+    return Chart(f"{title}{ending}, training and test", plot, panels=panels, **options)
 
 
 def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> None:
@@ -228,15 +228,15 @@ def draw(chart: Chart) -> Drawing:
 
     They are transparent and have no scripts, links or fixed size. The n-th of COLORS becomes the page's color --run-n.
     """
-    text = chart.alternative()
+    text, is_small = chart.alternative(), chart.panels != 2
     # The report must not depend on a matplotlibrc.
     with matplotlib.style.context(["default", TEMPLATES / "charts.mplstyle"]):
-        figures = [Figure(figsize=_SMALL if chart.is_small else None) for _ in range(chart.panels)]
+        figures = [Figure(figsize=_SMALL if is_small else None) for _ in range(chart.panels)]
         panels = [figure.add_subplot() for figure in figures]
         chart.plot(*panels)
         has_labels = list(map(_label_ends, panels))
         drawings = [_svg(figure, salt=f"{text} {index}") for index, figure in enumerate(figures)]
-    style = "panels small" if chart.is_small else "panels"
+    style = "panels small" if is_small else "panels"
     panels_tag = f'<div class="{style}" role="img" aria-label="{html.escape(text)}">'
     return Drawing(Markup(f"{panels_tag}{''.join(drawings)}</div>"), all(has_labels))
 

@@ -296,7 +296,7 @@ def test_receipt_and_memory_are_shown_whatever_they_hold(make_run, tmp_path):
     page, text = files["report.html"], files["report.md"]
     assert "<dt>probe / matmul / 1</dt><dd>1.5</dd>" in page
     assert "<dt>probe / matmul / 3</dt><dd>yes</dd>" in page
-    assert "<dt>failed checks / 1</dt><dd>probe: slow</dd>" in page
+    assert "<dt>failed_checks / 1</dt><dd>probe: slow</dd>" in page
     assert "405 more lines in report.json" in page
     assert "host 1,234 MB, device –" in page
     for content in (foreign(page), text):

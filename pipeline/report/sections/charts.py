@@ -93,7 +93,6 @@ def sweeps(report: Report) -> Iterator[Section]:
             note="Each point is a ranked row of the scoreboard. Lines connect rows that differ in one setting only.",
             panels=len(panels),
             has_table=True,
-            is_small=True,
         )
         yield Section(f"sweeps-{index}", title if len(current) == 1 else f"{title}: {fmt.plain(name)}", [chart])
 

@@ -131,7 +131,6 @@ def value_blocks(report: Report, run: Run, name: str) -> list[Block]:
             partial(drawings.plot_values, value.points, title),
             panels=1,
             has_table=True,
-            is_small=True,
         )
         for title, value in _named(facts)[:_MAX_CHARTS]
         if run in report.requested()

@@ -191,7 +191,7 @@ def _second_label(facts: SecondLabel, label: str, name: str, *, is_drawn: bool) 
     yield from titled(f"{label} against the other label", Facts(rows))
     if is_drawn and facts.roc and facts.precision_recall:
         plot = partial(drawings.plot_rates, facts.roc, facts.precision_recall)
-        yield Chart(f"ROC and precision-recall curve of {label}: {name}", plot, has_table=True, is_small=True)
+        yield Chart(f"ROC and precision-recall curve of {label}: {name}", plot, has_table=True)
 
 
 def _label_errors(facts: LabelEvaluation, predictions: Predictions) -> list[Block]:

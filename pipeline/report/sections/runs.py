@@ -155,10 +155,7 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
         ("XLA", _switch(run.requested_jit_compile), _switch(run.jit_compile), "not measured"),
     ]
     table = Table(words("", "Requested", "Effective", "Verified"), rows, label=label)
-    # Earlier versions used another key for failed checks.
-    labels = dict.fromkeys(("doubts", "failed_checks"), "failed checks")
-    receipt = {labels.get(name, name): value for name, value in (run.receipt or {}).items()}
-    evidence = [(fmt.plain(" / ".join(path), 120), _evidence(value)) for path, value in leaves(receipt)]
+    evidence = [(fmt.plain(" / ".join(path), 120), _evidence(value)) for path, value in leaves(run.receipt or {})]
     more = Text(fmt.left_out(len(evidence) - _MAX_EVIDENCE, "more line"))
     return [table, Box("fold", [Facts(evidence[:_MAX_EVIDENCE]), more], summary="Hardware evidence")]
 
