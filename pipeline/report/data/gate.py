@@ -45,7 +45,12 @@ def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Ou
     if limit := gate.max_regression_sigma:
         texts = _regressions(limit, finished, changes)
         failures += [f"{text}, allowed: {number(limit, 1)} σ ([Report] max_regression_sigma)" for text in texts]
-        not_judged = _not_judged(changes)
+        not_judged = [
+            f"{model_and_recipe(change.runs[0])} has {plural(change.earlier, 'earlier comparable run')}, "
+            "too few to estimate the noise of the test accuracy ([Report] max_regression_sigma)"
+            for change in changes
+            if change.test_accuracy.value is not None and change.test_accuracy.deviation is None
+        ]
     return Outcome(**asdict(gate), passed=not failures, failures=failures, not_judged=not_judged)
 
 
@@ -96,15 +101,6 @@ def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change
             texts = [percent(end, 2) if change.has_accuracy else number(-end, 4) for end in ends]
             moved = f"{change.metric} of {model_and_recipe(change.runs[0])} {'fell' if change.has_accuracy else 'rose'}"
             yield f"{moved[0].upper()}{moved[1:]} from {texts[0]} to {texts[1]}, {size}"
-
-
-def _not_judged(changes: Sequence[Change]) -> list[str]:
-    return [
-        f"{model_and_recipe(change.runs[0])} has {plural(change.earlier, 'earlier comparable run')}, "
-        "too few to estimate the noise of the test accuracy ([Report] max_regression_sigma)"
-        for change in changes
-        if change.test_accuracy.value is not None and change.test_accuracy.deviation is None
-    ]
 
 
 def _short_id(run: Run) -> str:

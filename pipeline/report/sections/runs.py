@@ -16,7 +16,7 @@ from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook, leaves
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
-from pipeline.report.sections.scoreboard import ranking_metric
+from pipeline.report.sections.scoreboard import ranking_metric, setting_word
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import FINISHED, Beginning
 from pipeline.settings.reference import SECTIONS
@@ -152,7 +152,7 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
         ("Data", fmt.plain(run.requested_dataset), data, Cell(data_verified, needs_care=data_verified == "no")),
         ("Backend", fmt.plain(run.requested_backend), fmt.plain(run.backend), "not measured"),
         ("Precision", fmt.plain(run.requested_precision), fmt.plain(run.precision), "not measured"),
-        ("XLA", _switch(run.requested_jit_compile), _switch(run.jit_compile), "not measured"),
+        ("XLA", setting_word(run.requested_jit_compile), setting_word(run.jit_compile), "not measured"),
     ]
     table = Table(words("", "Requested", "Effective", "Verified"), rows, label=label)
     evidence = [(fmt.plain(" / ".join(path), 120), _evidence(value)) for path, value in leaves(run.receipt or {})]
@@ -162,10 +162,6 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
 
 def _evidence(value: Any) -> str:
     return fmt.yes_no(value) if isinstance(value, bool) else MISSING if value is None else fmt.plain(value, 200)
-
-
-def _switch(value: Any) -> str:
-    return {True: "on", False: "off", None: "auto"}.get(value, fmt.plain(value))
 
 
 def circumstances(run: Run) -> _Pairs:

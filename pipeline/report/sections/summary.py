@@ -91,11 +91,7 @@ def _range(values: Sequence[float | None], show: Callable[[float | None], str]) 
 def findings(report: Report) -> list[str]:
     """Return the lead of the best row per requested experiment, and the changes since earlier runs."""
     leads = [lead_sentence(report, experiment.name) for experiment in report.experiments if experiment.is_current]
-    return [*filter(None, leads), *_since_last_run(report), *_changes(report)]
-
-
-def _changes(report: Report) -> list[str]:
-    return [
+    changes = [
         f"Since the last comparable run ({fmt.moment(change.since)}), the {change.metric} changed by "
         f"{fmt.change_of(change)}, {describe_change(change.test_accuracy)}. "
         f"The throughput changed by {fmt.signed(change.examples_per_second.change)} {change.runs[0].units.rate}, "
@@ -103,6 +99,7 @@ def _changes(report: Report) -> list[str]:
         for change in report.changes
         if change.earlier
     ]
+    return [*filter(None, leads), *_since_last_run(report), *changes]
 
 
 def _since_last_run(report: Report) -> Iterator[str]:
