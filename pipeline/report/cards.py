@@ -37,11 +37,8 @@ def _context(run: Run, report: Report) -> dict[str, Any]:
     size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
     return {
         "run": run,
-        "stored": run.records,
         "fmt": formats,
-        "units": run.units,
-        "task": results_of(run.problem).hub_task,
-        "has_accuracy": results_of(run.problem).has_accuracy,
+        "problem": results_of(run.problem),
         "placeholder_for": dataset_name(run.requested_dataset) if run.is_placeholder else "",
         "size": _SIZES[size],
         "input_shape": " × ".join(map(formats.number, run.input_shape or ())),

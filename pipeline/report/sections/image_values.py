@@ -100,30 +100,34 @@ def label_blocks(report: Report, run: Run, name: str) -> list[Block]:
     if not facts.thresholds_of:
         origin = "All thresholds are 0.5. Set [Records] validation_share to choose them on a validation split."
     columns = [*words("label"), *numbers("test images", "threshold", "average precision", "precision", "recall", "F1")]
-    table = Table(columns, label_rows(facts), label=f"By label: {name}", style="classes")
-    matches = f"All labels of {percent(facts.exact_matches)} of the test images are right."
-    more = Text(left_out(len(facts.labels) - _MAX_SHOWN, "more label"))
-    return [Text(f"{matches} {origin}"), *titled("By label", table, more), *_worst(report, run, _labels_of)]
-
-
-def label_rows(facts: LabelsEvaluation) -> list[tuple[str, ...]]:
-    """Return (label, test images, threshold, average precision, precision, recall, F1) per label."""
-    return [
+    rows = [
         (
-            plain(name, 24),
+            plain(label, 24),
             number(one.examples),
             number(one.threshold, 3),
             *map(percent, (one.average_precision, one.precision, one.recall, one.f1)),
         )
-        for name, one in zip(facts.label_names, facts.labels[:_MAX_SHOWN], strict=False)
+        for label, one in zip(facts.label_names, facts.labels[:_MAX_SHOWN], strict=False)
     ]
+    table = Table(columns, rows, label=f"By label: {name}", style="classes")
+    matches = f"All labels of {percent(facts.exact_matches)} of the test images are right."
+    more = Text(left_out(len(facts.labels) - _MAX_SHOWN, "more label"))
+    return [Text(f"{matches} {origin}"), *titled("By label", table, more), *_worst(report, run, _labels_of)]
 
 
 def value_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """Return the blocks of a run that predicts numbers."""
     facts: ValuesEvaluation = run.evaluation
     columns = [*words("value"), *numbers("mean absolute error", "root mean squared error", "R²", "train mean ± σ")]
-    table = Table(columns, value_rows(facts), label=f"By value: {name}", style="classes")
+    rows = [
+        (
+            title,
+            *map(_with_interval, (value.mae, value.rmse, value.r2)),
+            f"{_measured(value.mean)} ± {_measured(value.deviation)}",
+        )
+        for title, value in _named(facts)[:_MAX_SHOWN]
+    ]
+    table = Table(columns, rows, label=f"By value: {name}", style="classes")
     note = Text("Intervals of 95% by a bootstrap over the test images.", "note")
     charts = [
         Chart(
@@ -136,18 +140,6 @@ def value_blocks(report: Report, run: Run, name: str) -> list[Block]:
         if run in report.requested()
     ]
     return [*titled("By value", table, note), *charts, *_worst(report, run, _values_of)]
-
-
-def value_rows(facts: ValuesEvaluation) -> list[tuple[str, ...]]:
-    """Return (value, MAE, RMSE, R², statistics of the train split) per value, with intervals."""
-    return [
-        (
-            title,
-            *map(_with_interval, (value.mae, value.rmse, value.r2)),
-            f"{_measured(value.mean)} ± {_measured(value.deviation)}",
-        )
-        for title, value in _named(facts)[:_MAX_SHOWN]
-    ]
 
 
 def data_blocks(report: Report, run: Run) -> list[Block]:
