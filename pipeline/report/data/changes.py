@@ -210,7 +210,8 @@ def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
         return None, degrees
     draws = [frozenset(values) for values in sets if values]
     try:
-        squares = math.fsum(len(values) * statistics.pvariance(values) for values in draws)
+        means = [(values, statistics.fmean(values)) for values in draws]
+        squares = math.fsum((value - mean) ** 2 for values, mean in means for value in values)
     except OverflowError:
         return None, degrees
     return math.sqrt(squares / max(1, sum(len(values) - 1 for values in draws))), degrees

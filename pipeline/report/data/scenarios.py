@@ -133,10 +133,11 @@ def mean_and_deviation(values: Sequence[float | None]) -> Spread:
     if not values or any(value is None or not math.isfinite(value) for value in values):
         return Spread(None, None)
     try:
-        deviation = float(statistics.stdev(values)) if len(values) > 1 else None
-        return Spread(float(statistics.mean(values)), deviation)
+        mean = statistics.fmean(values)
+        squares = math.fsum((value - mean) ** 2 for value in values)
     except OverflowError:
         return Spread(None, None)
+    return Spread(mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None)
 
 
 def with_speedups(rows: Sequence[Row]) -> list[Row]:

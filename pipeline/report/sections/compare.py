@@ -8,7 +8,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain, combinations, product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -153,9 +153,9 @@ def _recalls(row: Row) -> dict[str, float]:
 
 def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
     """Return whether the difference of a metric is more than noise, as one of the four verdicts."""
-    values = [[*{run.fingerprint: getattr(run, field) for run in row.runs}.values()] for row in (first, second)]
-    if not _is_comparable((first, second)) or None in chain(*values):
+    if not _is_comparable((first, second)) or None in (getattr(first, field).mean, getattr(second, field).mean):
         return ""
+    values = [[*{run.fingerprint: getattr(run, field) for run in row.runs}.values()] for row in (first, second)]
     if min(map(len, values)) > 1:
         examples = first.run.test_examples if field == "test_accuracy" else None
         noise = sampling_error(first.run.problem, getattr(first, field).mean, examples)
