@@ -65,7 +65,8 @@ class Report:
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
-        return [run for fingerprint in self.current for run in self.runs if run.fingerprint == fingerprint]
+        current = dict.fromkeys(self.current)
+        return [run for fingerprint in current for run in self.runs if run.fingerprint == fingerprint]
 
     def drawn(self) -> list[Run]:
         """Return the finished runs with drawn curves, requested runs first, then the best.
