@@ -153,11 +153,16 @@ def device_verified(run: "Entry") -> str:
     return yes_no(run.device_verified)
 
 
+def devices(run: "Entry") -> str:
+    """Return the name of the device, and the number of replicas above one."""
+    replicas = f"{number(run.num_replicas)} replicas" if run.num_replicas > 1 else ""
+    return joined(plain(run.device_name or ""), replicas)
+
+
 def device_note(run: "Entry") -> str:
     """Return the name of the device, and the numbers of replicas and processes above one."""
-    counts = {"replicas": run.num_replicas, "processes": run.processes}
-    numbers = (f"{number(count)} {noun}" for noun, count in counts.items() if count > 1)
-    return joined(plain(run.device_name or ""), *numbers)
+    processes = f"{number(run.processes)} processes" if run.processes > 1 else ""
+    return joined(devices(run), processes)
 
 
 def named_device(run: "Entry") -> str:

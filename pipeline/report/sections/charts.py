@@ -189,6 +189,7 @@ def _group_names(groups: Sequence[Sequence[Entry]]) -> Iterator[str]:
 
 def group_name(run: Entry) -> str:
     """Return the facts that the runs of a group share."""
+    device = f"{fmt.plain(run.effective_device)} ({fmt.devices(run) or 'unknown'})"
     setup = f"batch {fmt.number(run.global_batch_size)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.computed_in(run)}"
     setup += f", augment {fmt.plain(run.augment)}" if run.augment else ""
-    return f"{fmt.model_and_recipe(run)} on {fmt.plain(run.dataset)}, {setup}, {fmt.named_device(run)}"
+    return f"{fmt.model_and_recipe(run)} on {fmt.plain(run.dataset)}, {setup}, {device}"
