@@ -71,12 +71,6 @@ class EvaluatedLabels:
     shown: list[dict]
     random: list[dict]
 
-    @property
-    def num_mistakes(self) -> int:
-        """Number of the first ``shown`` that are the most confident mistakes."""
-        mistakes = [entry for entry in self.shown if entry["label"] != entry["predicted"]]
-        return min(MAX_MISTAKES, len(mistakes))
-
 
 def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLabels:
     """Compare predictions with the labels, and write test_predictions.csv."""
@@ -215,7 +209,10 @@ def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, 
         "num_examples": len(labels),
         "accuracy": float(correct.mean()),
         "confusion_matrix": confusion.tolist(),
-        "classes": _classes(confusion),
+        "classes": [
+            {"examples": int((labels == label).sum()), **curves.scores(labels == label, predicted == label)}
+            for label in range(num_labels)
+        ],
         **calibration(correct, confidence),
     }
 
@@ -244,21 +241,6 @@ def calibration(correct: np.ndarray, confidence: np.ndarray) -> dict:
     ]
     error = float(np.abs(correct_sums - confidence_sums).sum() / len(correct))
     return {"calibration": bins, "expected_calibration_error": error}
-
-
-def _classes(confusion: np.ndarray) -> list[dict]:
-    return [
-        {
-            "examples": int(actual),
-            "precision": _share(hits, predicted),
-            "recall": _share(hits, actual),
-            # The harmonic mean of precision and recall if both exist.
-            "f1": _share(2 * hits, predicted + actual),
-        }
-        for hits, predicted, actual in zip(
-            confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1), strict=True
-        )
-    ]
 
 
 def _share(count: float, total: float) -> float | None:

@@ -4,7 +4,7 @@
 """
 
 import abc
-import json
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +35,6 @@ CONTENT, TARGET = "content", "target"
 _SMALLEST_BATCH = 16
 
 
-@dataclass(frozen=True)
-class EvaluationSummary:
-    """Contents of evaluation.json, and ``text`` and ``images`` by name for TensorBoard."""
-
-    facts: dict
-    text: Mapping[str, str]
-    images: Mapping[str, "np.ndarray"]
-
-
 class Stream(Protocol):
     """Methods and attributes of an input stream that a problem uses."""
 
@@ -66,10 +57,6 @@ class EvaluatedRun:
     manifest: Mapping
     folder: Path
     validation: Stream | None = None
-
-    def write(self, facts: dict) -> None:
-        """Write evaluation.json."""
-        (self.folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def examples_at(stream: Stream, positions: Sequence[int]) -> list[tuple["np.ndarray", "np.ndarray"]]:
@@ -111,6 +98,8 @@ class Problem(abc.ABC):
     can_augment: ClassVar[bool] = False
     #: Whether [Train] class_weight applies, because each example has one label.
     has_classes: ClassVar[bool] = False
+    #: Module of ``evaluation`` and a function in it, by which the code digest finds the module.
+    evaluated_by: ClassVar[str]
     #: Metric of the validation split that selects an epoch, the greatest "accuracy" or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
@@ -212,15 +201,16 @@ class Problem(abc.ABC):
         return outputs.argmax(axis=-1)
 
     @property
-    @abc.abstractmethod
     def evaluation(self) -> ModuleType:
         """The module that evaluates a compiled model. It imports Keras, so it is imported on use.
 
         - predict(model, stream, test_time_augmentation) returns predictions for a split, in its stored order.
         - metrics(model, predictions) returns their mean ``loss`` and ``accuracy``.
         - quick_metrics(model, stream) returns the same for an epoch whose predictions are not used further.
-        - evaluate(predictions, run) writes evaluation.json of an ``EvaluatedRun`` and returns an ``EvaluationSummary``.
+        - evaluate(predictions, run) returns the contents of evaluation.json of an ``EvaluatedRun``, and images for
+          TensorBoard by name, uint8 (n, height, width, channels). It may write more files into the run's folder.
         """
+        return importlib.import_module(self.evaluated_by.partition(":")[0])
 
 
 @message

@@ -1,14 +1,14 @@
-"""TensorBoard logs: scalars per epoch, hyperparameters, texts and images of the problem, and a profile."""
+"""TensorBoard logs: scalars per epoch, hyperparameters, images of the problem, and a profile."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from pipeline.hardware.runtime import Runtime
-from pipeline.problems.problem import EvaluationSummary
 from pipeline.problems.units import Units
 from pipeline.runs.metrics import TENSORBOARD_NAME
 from pipeline.runs.record import names
@@ -33,10 +33,10 @@ class Summaries:
             tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
             tf.summary.scalar("examples_per_second", row["examples_per_second"])
 
-    def write_run(self, record: Mapping[str, object], summary: EvaluationSummary, units: Units) -> None:
-        """Write the hyperparameters, texts and images, then close the files.
+    def write_run(self, record: Mapping[str, object], images: Mapping[str, np.ndarray], units: Units) -> None:
+        """Write the hyperparameters and images, then close the files.
 
-        ``record`` has the settings, precision and fingerprint. Images are uint8 (n, height, width, channels).
+        ``record`` has the settings, precision and fingerprint. ``images`` are uint8 (n, height, width, channels).
         """
         tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
         self._writers["run"] = writer = tf.summary.create_file_writer(str(self._folder))
@@ -50,10 +50,8 @@ class Summaries:
                 ],
             )
             hparams.hparams(tuned, trial_id=record["fingerprint"][:12])
-            for name, images in summary.images.items():
-                tf.summary.image(name, images, max_outputs=len(images))
-            for name, text in summary.text.items():
-                tf.summary.text(name, text)
+            for name, tiles in images.items():
+                tf.summary.image(name, tiles, max_outputs=len(tiles))
         for writer in self._writers.values():
             writer.close()
 

@@ -1,5 +1,6 @@
 """The Train stage: read the records, train, evaluate, save the model and write the run's record."""
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,11 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.artifacts.manifest import check_contents, read_manifest
 from pipeline.errors import HardwareMismatchError, message, plural
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import EvaluatedRun, EvaluationSummary, Problem
+from pipeline.problems.problem import EVALUATION_NAME, EvaluatedRun, Problem
 from pipeline.records.features import VALUES
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.checkpoint import History
@@ -109,10 +112,10 @@ def _train(setup: TrainingSetup) -> dict:
         clock.enter("evaluation")
         epoch = select_epoch(setup, history)
         with setup.evaluating():
-            summary = _evaluate(setup, predictions.get("test") if epoch == len(history.rows) else None)
+            images = _evaluate(setup, predictions.get("test") if epoch == len(history.rows) else None)
             augmentation = settings.test_time_augmentation
             augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, augmentation)
-        summaries.write_run({**setup.request_fields, "precision": setup.precision}, summary, setup.problem.units)
+        summaries.write_run({**setup.request_fields, "precision": setup.precision}, images, setup.problem.units)
     clock.enter("saving")
     _logger.info("Saving the model.")
     save_model(setup)
@@ -122,13 +125,15 @@ def _train(setup: TrainingSetup) -> dict:
     return {**result_fields(setup, history, epoch), **augmented, "ended": ended, "time_breakdown": times}
 
 
-def _evaluate(setup: TrainingSetup, predictions: Any) -> EvaluationSummary:
-    """Evaluate the model on the test split, from its predictions if they exist."""
+def _evaluate(setup: TrainingSetup, predictions: Any) -> Mapping[str, np.ndarray]:
+    """Evaluate the model on the test split, from its predictions if they exist. Return images for TensorBoard."""
     _logger.info("Evaluating on the test split.")
     test, evaluation = setup.evaluated["test"], setup.problem.evaluation
     validation = setup.evaluated.get("validation")
     run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder, validation)
-    return evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
+    facts, images = evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
+    (setup.folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return images
 
 
 def _time_breakdown(setup: TrainingSetup, history: History) -> dict:

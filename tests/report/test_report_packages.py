@@ -14,7 +14,7 @@ from pipeline.report.blocks import Text
 from pipeline.runs.validation import Count, Untrusted
 
 RESULTS = Results(
-    ranking=Ranking("test_accuracy", greater_is_better=True, predictions_per_draw=1),
+    ranking=Ranking("test_accuracy", predictions_per_draw=1),
     evaluation_schema="faulty:Evaluation",
     pictures="faulty:pictures",
     evaluation_blocks="faulty:blocks",

@@ -73,13 +73,10 @@ def test_a_new_setting_is_a_parameter_in_mlflow(wider, make_run, tmp_path, monke
 def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    from pipeline.problems.problem import EvaluationSummary
     from pipeline.problems.units import units_of
     from pipeline.training.summaries import TENSORBOARD_NAME, Summaries
 
-    Summaries(tmp_path).write_run(
-        Wider(**RUN, dropout=0.25).model_dump(), EvaluationSummary({}, {}, {}), units_of("next_token")
-    )
+    Summaries(tmp_path).write_run(Wider(**RUN, dropout=0.25).model_dump(), {}, units_of("next_token"))
     events = (tmp_path / TENSORBOARD_NAME).glob("events*")
     assert any("dropout" in str(event) for path in events for event in EventFileLoader(str(path)).Load())
 

@@ -1,7 +1,6 @@
 """Image classification, the problem of predicting the label of an image."""
 
 from collections.abc import Mapping
-from types import ModuleType
 
 from pipeline.problems.problem import CONTENT, TARGET, Problem
 from pipeline.problems.units import Units
@@ -18,6 +17,7 @@ class ImageClassification(Problem):
     features = {IMAGE: CONTENT, LABEL: TARGET}
     can_augment = True
     has_classes = True
+    evaluated_by = "pipeline.problems.image_classification.evaluation:evaluate"
     units = Units("image", "images", "images")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
@@ -32,10 +32,3 @@ class ImageClassification(Problem):
     def task(self, manifest: Mapping) -> Task:
         """Return the task with one label per image."""
         return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
-
-    @property
-    def evaluation(self) -> ModuleType:
-        """The module evaluation.py."""
-        from pipeline.problems.image_classification import evaluation
-
-        return evaluation

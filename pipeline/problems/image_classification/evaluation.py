@@ -12,14 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.models.model import kind_trained_on
-from pipeline.problems.classification import Predictions, evaluate_labels, metrics, quick_metrics
+from pipeline.problems.classification import MAX_MISTAKES, Predictions, evaluate_labels, metrics, quick_metrics
 from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS, View
 from pipeline.problems.problem import (
     AUGMENTED_NAME,
     EXAMPLES_NAME,
     TEST_IMAGES_NAME,
     EvaluatedRun,
-    EvaluationSummary,
     Stream,
     examples_at,
 )
@@ -49,8 +48,8 @@ def _apply_view(view: View, shape: tuple[int, ...]) -> Callable[[tf.Tensor, tf.T
     return lambda images, labels: (tf.gather(tf.gather(images, rows, axis=1), columns, axis=2), labels)
 
 
-def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
-    """Write evaluation.json, test_predictions.csv and the pictures. See ``Problem.evaluation``."""
+def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[str, np.ndarray]]:
+    """Write test_predictions.csv and the pictures. See ``Problem.evaluation``."""
     evaluated, test, folder = evaluate_labels(predictions, run), run.test, run.folder
     images = [image for image, _ in examples_at(test, [one["index"] for one in (*evaluated.shown, *evaluated.random)])]
     # The test split may have no example of the first labels.
@@ -64,9 +63,9 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     }
     write_sheet(folder / EXAMPLES_NAME, tiles[len(evaluated.shown) :])
     write_sheet(folder / TEST_IMAGES_NAME, tiles[: len(evaluated.shown)])
-    run.write(facts)
-    num_mistakes = evaluated.num_mistakes
-    return EvaluationSummary(facts, {}, {"mistakes": tiles[:num_mistakes]} if num_mistakes else {})
+    # The first of them are the most confident mistakes.
+    mistakes = tiles[: min(MAX_MISTAKES, sum(one["label"] != one["predicted"] for one in evaluated.shown))]
+    return facts, {"mistakes": mistakes} if len(mistakes) else {}
 
 
 def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:

@@ -3,7 +3,7 @@
 from pipeline.problems.results import Ranking, Results
 
 RESULTS = Results(
-    ranking=Ranking("test_accuracy", greater_is_better=True, predictions_per_draw=1),
+    ranking=Ranking("test_accuracy", predictions_per_draw=1),
     has_accuracy_goals=True,
     hub_task="image-classification",
     evaluation_title="Errors",

@@ -4,7 +4,6 @@ Both have a vector per image. The loss of a prediction is the mean over the vect
 """
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pipeline.problems.image_classification import ImageClassification
@@ -33,6 +32,7 @@ class MultiLabel(_ImageValues):
     """The model assigns an independent probability to each label. Labels are uint8 (batch, labels), 0 or 1."""
 
     name = "multi_label"
+    evaluated_by = "pipeline.problems.image_values.labels:evaluate"
 
     def task(self, manifest: Mapping) -> Task:
         """Return the task with a probability per label."""
@@ -58,13 +58,6 @@ class MultiLabel(_ImageValues):
         """Return 1 for the labels with a probability above one half, uint8 (batch, labels)."""
         return (outputs > 0.5).astype("uint8")
 
-    @property
-    def evaluation(self) -> ModuleType:
-        """The module labels.py."""
-        from pipeline.problems.image_values import labels
-
-        return labels
-
 
 class Regression(_ImageValues):
     """The model predicts numbers in their units, float32 (batch, values).
@@ -73,6 +66,7 @@ class Regression(_ImageValues):
     """
 
     name = "regression"
+    evaluated_by = "pipeline.problems.image_values.values:evaluate"
 
     def __init__(self, tokens: str = "", means: tuple[float, ...] = (0.0,), deviations: tuple[float, ...] = (1.0,)):
         """Set mean and standard deviation of each value in the train split."""
@@ -111,10 +105,3 @@ class Regression(_ImageValues):
     def answers(self, outputs: "np.ndarray") -> "np.ndarray":
         """Return the outputs in standard deviations from the mean."""
         return (outputs - self._means) / self._deviations
-
-    @property
-    def evaluation(self) -> ModuleType:
-        """The module values.py."""
-        from pipeline.problems.image_values import values
-
-        return values

@@ -6,7 +6,7 @@ import numpy as np
 from pipeline.problems.classification import Predictions
 from pipeline.problems.curves import HALF, average_precision, best_threshold, scores
 from pipeline.problems.image_values.worst import common_facts, mean_loss, predict, quick_metrics
-from pipeline.problems.problem import EvaluatedRun, EvaluationSummary
+from pipeline.problems.problem import EvaluatedRun
 
 __all__ = ["evaluate", "metrics", "predict", "quick_metrics"]
 
@@ -17,8 +17,8 @@ def metrics(model: keras.Model, predictions: Predictions) -> dict[str, float]:
     return {"loss": mean_loss(model, predictions), "accuracy": float(correct.mean())}
 
 
-def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
-    """Write evaluation.json, test_predictions.csv and the pictures. Thresholds are those of the validation split."""
+def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[str, np.ndarray]]:
+    """Write test_predictions.csv and the pictures. Thresholds are those of the validation split."""
     probabilities, labels = np.nan_to_num(predictions.outputs, nan=0.0).astype(float), predictions.labels == 1
     thresholds = np.full(labels.shape[1], HALF)
     if run.validation:
@@ -43,8 +43,7 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
             for actual, threshold, average, one in zip(labels.T, thresholds, averages, each, strict=True)
         ],
     }
-    run.write(facts)
-    return EvaluationSummary(facts, {}, {})
+    return facts, {}
 
 
 def _mean(values: list[float | None]) -> float | None:

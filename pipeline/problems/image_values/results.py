@@ -4,7 +4,7 @@ from pipeline.problems.results import Ranking, Results
 
 _SECTION = "pipeline.report.sections.image_values"
 _COMMON = {
-    "ranking": Ranking("test_loss", greater_is_better=False, predictions_per_draw=1),
+    "ranking": Ranking("test_loss", predictions_per_draw=1),
     "evaluation_title": "Errors",
     "pictures": f"{_SECTION}:read_worst",
     "data_blocks": f"{_SECTION}:data_blocks",

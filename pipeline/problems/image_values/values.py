@@ -8,7 +8,7 @@ import scipy.stats
 
 from pipeline.problems.classification import Predictions
 from pipeline.problems.image_values.worst import common_facts, mean_loss, predict, quick_metrics
-from pipeline.problems.problem import EvaluatedRun, EvaluationSummary
+from pipeline.problems.problem import EvaluatedRun
 
 __all__ = ["evaluate", "metrics", "predict", "quick_metrics"]
 
@@ -21,8 +21,8 @@ def metrics(model: keras.Model, predictions: Predictions) -> dict[str, float | N
     return {"loss": mean_loss(model, predictions), "accuracy": None}
 
 
-def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
-    """Write evaluation.json, test_predictions.csv and the pictures."""
+def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[str, np.ndarray]]:
+    """Write test_predictions.csv and the pictures."""
     means, deviations = (np.array(run.manifest[name]) for name in ("means", "deviations"))
     # A diverged model predicts the mean.
     values, actual = np.nan_to_num(predictions.outputs.astype(float), nan=means), predictions.labels.astype(float)
@@ -38,8 +38,7 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
         }
         for mean, deviation, *pair in zip(means, deviations, actual.T, values.T, strict=True)
     ]
-    run.write(facts)
-    return EvaluationSummary(facts, {}, {})
+    return facts, {}
 
 
 def mean_absolute_error(actual: np.ndarray, predicted: np.ndarray, axis: int = -1) -> np.ndarray:

@@ -6,7 +6,6 @@ so early tokens have a greater loss than late ones.
 """
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pipeline.problems.problem import CONTENT, Problem
@@ -25,6 +24,7 @@ class NextToken(Problem):
     name = "next_token"
     features = {TOKENS: CONTENT}
     models = ("char_lstm", "char_lstm_large", "shakespeare_lstm")
+    evaluated_by = "pipeline.problems.next_token.evaluation:evaluate"
     chosen_by = "loss"
 
     @classmethod
@@ -60,10 +60,3 @@ class NextToken(Problem):
         import tensorflow as tf
 
         return inputs, tf.cast(labels, tf.int32)
-
-    @property
-    def evaluation(self) -> ModuleType:
-        """The module evaluation.py."""
-        from pipeline.problems.next_token import evaluation
-
-        return evaluation

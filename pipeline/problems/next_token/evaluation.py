@@ -6,7 +6,6 @@ predicts from a sequence of the last tokens. All temperatures form one batch, an
 
 import contextlib
 import math
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,10 +13,9 @@ from functools import lru_cache
 import keras
 import numpy as np
 
-from pipeline.errors import message
 from pipeline.models.build import load_function
 from pipeline.models.model import LOGITS, kind_trained_on, named_variables
-from pipeline.problems.problem import EvaluatedRun, EvaluationSummary, Stream, examples_at
+from pipeline.problems.problem import EvaluatedRun, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.settings.training import MODELS
 
@@ -89,8 +87,8 @@ def quick_metrics(model: keras.Model, stream: Stream) -> dict[str, float]:
     return metrics(model, predict(model, stream))
 
 
-def evaluate(predictions: Surprises, run: EvaluatedRun) -> EvaluationSummary:
-    """Write evaluation.json. See ``Problem.evaluation``."""
+def evaluate(predictions: Surprises, run: EvaluatedRun) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return the contents of evaluation.json. See ``Problem.evaluation``."""
     manifest, settings = run.manifest, run.settings
     vocabulary = Vocabulary(tuple(manifest["label_names"]))
     nats = np.nan_to_num(predictions.nats, nan=-math.log(MIN_PROBABILITY))
@@ -121,16 +119,7 @@ def evaluate(predictions: Surprises, run: EvaluatedRun) -> EvaluationSummary:
         "written": written,
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
     }
-    run.write(facts)
-    texts = {_title(item["temperature"]): item["text"] for item in written}
-    texts[_title(None)] = "\n\n".join("".join(item["pieces"]) for item in passages)
-    # Markdown shows indented text as code.
-    return EvaluationSummary(facts, {name: textwrap.indent(text, " " * 4) for name, text in texts.items()}, {})
-
-
-@message
-def _title(temperature: float | None) -> str:
-    return "most surprising passages" if temperature is None else f"text at temperature {temperature:g}"
+    return facts, {}
 
 
 def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> dict:

@@ -3,7 +3,7 @@
 from pipeline.problems.results import Ranking, Results
 
 RESULTS = Results(
-    ranking=Ranking("test_loss", greater_is_better=False, predictions_per_draw=5),
+    ranking=Ranking("test_loss", predictions_per_draw=5),
     loss_unit="nats",
     hub_task="text-generation",
     evaluation_schema="pipeline.report.sections.texts:TextEvaluation",

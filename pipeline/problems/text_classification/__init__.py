@@ -1,7 +1,6 @@
 """Text classification, the problem of predicting the label of a text. A model gets its first bytes in UTF-8."""
 
 from collections.abc import Mapping
-from types import ModuleType
 
 from pipeline.problems.problem import CONTENT, TARGET, Problem
 from pipeline.problems.units import Units
@@ -15,6 +14,7 @@ class TextClassification(Problem):
     features = {TEXT: CONTENT, LABEL: TARGET}
     models = ("byte_cnn",)
     has_classes = True
+    evaluated_by = "pipeline.problems.text_classification.evaluation:evaluate"
     units = Units("text", "texts", "texts")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
@@ -24,10 +24,3 @@ class TextClassification(Problem):
     def task(self, manifest: Mapping) -> Task:
         """Return the task with one label per text."""
         return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
-
-    @property
-    def evaluation(self) -> ModuleType:
-        """The module evaluation.py."""
-        from pipeline.problems.text_classification import evaluation
-
-        return evaluation

@@ -3,7 +3,7 @@
 from pipeline.problems.results import Ranking, Results
 
 RESULTS = Results(
-    ranking=Ranking("test_accuracy", greater_is_better=True, predictions_per_draw=1),
+    ranking=Ranking("test_accuracy", predictions_per_draw=1),
     hub_task="text-classification",
     evaluation_title="Errors",
     evaluation_schema="pipeline.report.data.labels:LabeledTextEvaluation",

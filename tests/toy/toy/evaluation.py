@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.problems.problem import EvaluationSummary
-
 
 @dataclass(frozen=True)
 class Sums:
@@ -35,5 +33,4 @@ def quick_metrics(model, stream):
 def evaluate(predictions, run):
     errors = np.abs(predictions.labels - predictions.values)
     facts = {"num_examples": len(errors), "mean_error": float(errors.mean()), "worst_error": float(errors.max())}
-    run.write(facts)
-    return EvaluationSummary(facts, {"sums": f"mean error {facts['mean_error']:.3f}"}, {})
+    return facts, {}

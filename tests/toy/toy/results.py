@@ -3,7 +3,7 @@
 from pipeline.problems.results import Ranking, Results
 
 RESULTS = Results(
-    ranking=Ranking("test_loss", greater_is_better=False, predictions_per_draw=1),
+    ranking=Ranking("test_loss", predictions_per_draw=1),
     loss_unit="squared",
     evaluation_schema="toy.report:Evaluation",
     evaluation_blocks="toy.report:blocks",
