@@ -107,7 +107,7 @@ def _with_outputs(model: keras.Model, task: Task, name: str) -> keras.Model:
         inputs = keras.Input(task.input_shape, dtype="uint8")
         outputs = model(inputs)
     if task.meaning == LABELS:
-        if _is_sigmoid(model):
+        if _activation(model) == "sigmoid":
             return model
         sigmoid = keras.layers.Activation("sigmoid", dtype="float32", name="probabilities")
         return keras.Model(inputs, sigmoid(outputs), name=model.name)
@@ -123,13 +123,9 @@ def _with_both_labels(model: keras.Model, input_shape: tuple[int, ...]) -> keras
     inputs = keras.Input(input_shape, dtype="uint8")
     second = model(inputs)
     # A softmax of -x/2 and x/2 is the sigmoid of x.
-    scales = ((-1, 1), (1, 0)) if _is_sigmoid(model) else ((-0.5, 0), (0.5, 0))
+    scales = ((-1, 1), (1, 0)) if _activation(model) == "sigmoid" else ((-0.5, 0), (0.5, 0))
     both = [keras.layers.Rescaling(scale, offset, dtype="float32")(second) for scale, offset in scales]
     return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")(both), name=model.name)
-
-
-def _is_sigmoid(model: keras.Model) -> bool:
-    return _activation(model) == "sigmoid"
 
 
 def _activation(model: keras.Model) -> str:
@@ -223,19 +219,18 @@ def _examined(name: str, task: Task, precision: str) -> str:
     if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, task, precision)
-    _warn_of_unseeded(name, model, inputs)
     if task.meaning != DISTRIBUTION:
         return VALUES if task.meaning == VALUES else PROBABILITIES
     # This check precedes the sums, because sums of a few examples may be 1 by chance.
-    if _is_sigmoid(model):
+    if _activation(model) == "sigmoid":
         raise _refusal(name, "a sigmoid returns neither logits nor probabilities. Use softmax or no activation")
     are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
     return PROBABILITIES if are_probabilities else LOGITS
 
 
-def _outputs(name: str, model: keras.Model, inputs: np.ndarray, *, training: bool = False) -> np.ndarray:
+def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
     def call_model(batch: np.ndarray) -> keras.KerasTensor:
-        return model(batch, training=training)
+        return model(batch, training=False)
 
     outputs = _call("model", name, call_model, inputs)
     if isinstance(outputs, dict | list | tuple):
@@ -256,22 +251,6 @@ def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.
                 "its outputs depend on later characters, which they predict. Remove Bidirectional, and set "
                 'padding="causal" in convolutions and use_causal_mask=True in attention',
             )
-
-
-def _warn_of_unseeded(name: str, model: keras.Model, inputs: np.ndarray) -> None:
-    """Warn of random operations whose state is in no variable, so that a checkpoint does not restore it."""
-    variables, outputs = model.non_trainable_variables, []
-    values = [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
-    for _ in range(2):
-        outputs.append(_outputs(name, model, inputs, training=True))
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-    if not np.allclose(*outputs, rtol=1e-3, atol=1e-4, equal_nan=True):
-        _logger.warning(
-            "A run of %s that is resumed gets other weights, because its random operations have no state in the model. "
-            "Pass a keras.random.SeedGenerator to them.",
-            name,
-        )
 
 
 def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, task: Task, precision: str) -> None:

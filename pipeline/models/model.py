@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from pipeline.errors import SettingsError
-
 LOGITS, PROBABILITIES = "logits", "probabilities"
 
 #: Function of a model and inputs, uint8 (examples, *input_shape). It assigns variables of the model.
@@ -27,13 +25,8 @@ def configure_keras() -> None:
     keras.config.set_floatx("float32")
     keras.config.set_epsilon(1e-7)
     keras.config.set_image_data_format("channels_last")
-    limits = {"epochs": keras.config.max_epochs(), "steps_per_epoch": keras.config.max_steps_per_epoch()}
-    for name, limit in limits.items():
-        if limit is not None:
-            raise SettingsError(
-                f"keras.config.max_{name}: expected no limit, got {limit}. Remove keras.config.set_max_{name}() from "
-                "your code and set [Train] epochs."
-            )
+    keras.config.set_max_epochs(None)
+    keras.config.set_max_steps_per_epoch(None)
 
 
 def image_model(

@@ -4,7 +4,7 @@ Metrics and the predictions of all test examples are written to files. The repor
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -12,10 +12,12 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from pipeline.models.model import PROBABILITIES, as_probabilities, kind_trained_on
 from pipeline.problems import curves
 from pipeline.problems.problem import PREDICTIONS_NAME, EvaluatedRun, Stream
+from pipeline.problems.test_time_augmentation import NONE, VIEWS, View
 from pipeline.records.features import DUPLICATES_NAME, TEST_NAMES
 
 CALIBRATION_BINS = 15
@@ -39,11 +41,21 @@ class Predictions:
     kind: str = PROBABILITIES
 
 
-def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = "none") -> Predictions:
-    """Return the outputs of one pass over a split."""
-    outputs = model.predict(stream.evaluation(), verbose=0).astype(np.float32)
+def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = NONE) -> Predictions:
+    """Return the weighted mean of a pass per view of the images, see test_time_augmentation.py."""
+    outputs = 0
+    for view in VIEWS[test_time_augmentation]:
+        batches = stream.evaluation()
+        if test_time_augmentation != NONE:
+            batches = batches.map(_apply_view(view, stream.split.content_shape))
+        outputs = outputs + np.float32(view.weight) * model.predict(batches, verbose=0).astype(np.float32)
     labels = np.concatenate([labels for _, labels in stream.evaluation().as_numpy_iterator()])
     return Predictions(labels, outputs, kind_trained_on(model))
+
+
+def _apply_view(view: View, shape: tuple[int, ...]) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    rows, columns = map(tf.constant, view.sources(*shape[:2]))
+    return lambda images, labels: (tf.gather(tf.gather(images, rows, axis=1), columns, axis=2), labels)
 
 
 def metrics(model: keras.Model, predictions: Predictions) -> dict[str, float]:
@@ -59,21 +71,13 @@ def quick_metrics(model: keras.Model, stream: Stream) -> dict[str, float | None]
     return {name: results.get(name) for name in ("loss", "accuracy")}
 
 
-@dataclass(frozen=True)
-class EvaluatedLabels:
-    """Evaluation of all test examples, as plain JSON ``facts``.
+def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, list[dict], list[dict]]:
+    """Compare predictions with the labels, and write test_predictions.csv.
 
-    ``shown`` and ``random`` are entries of test examples with their ``index``, ``label`` and ``predicted``. ``shown``
-    also have their ``confidence``, and ``random`` their ``name``.
+    Returns:
+        Contents of evaluation.json, the entries of ``shown_examples``, and those of random examples of each label.
+        Entries have their ``index``, ``label`` and ``predicted``, and their ``confidence`` or their ``name``.
     """
-
-    facts: Mapping
-    shown: list[dict]
-    random: list[dict]
-
-
-def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLabels:
-    """Compare predictions with the labels, and write test_predictions.csv."""
     manifest, labels, names = run.manifest, predictions.labels, list(run.manifest["label_names"])
     # A diverged model gives NaN as its confidence.
     probabilities = np.nan_to_num(as_probabilities(predictions.outputs, predictions.kind), nan=0.0)
@@ -106,7 +110,7 @@ def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> EvaluatedLab
         for index in shown_examples(labels, predicted, confidence)
     ]
     random = [entry(index) | {"name": keys[index]} for index in np.concatenate(of_labels).tolist()]
-    return EvaluatedLabels(facts, shown, random)
+    return facts, shown, random
 
 
 def _second_label(labels: np.ndarray, probabilities: np.ndarray, run: EvaluatedRun) -> dict:

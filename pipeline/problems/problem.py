@@ -3,7 +3,6 @@
 ``columns`` contain a batch of records by feature, without keys. ``manifest`` is that of the records.
 """
 
-import abc
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pipeline.errors import message
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
@@ -85,7 +83,7 @@ def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
     )
 
 
-class Problem(abc.ABC):
+class Problem:
     """A learning problem. It defines inputs, targets, loss, metrics and evaluation, and ``results.py`` its reports."""
 
     #: Name in records and runs, and key of ``PROBLEMS``.
@@ -117,13 +115,13 @@ class Problem(abc.ABC):
         """Names of the units that the problem counts."""
         return NEUTRAL
 
-    @abc.abstractmethod
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """Return the shape of an example's content in memory, uint8."""
+        """Return the shape of an example's content in memory, uint8. By default, it is as stored."""
+        return tuple(manifest["feature_spec"][next(iter(self.features))]["shape"])
 
-    @abc.abstractmethod
     def task(self, manifest: Mapping) -> Task:
-        """Return shapes and ranges for a model of these records."""
+        """Return shapes and ranges for a model of these records. By default, an example has bytes and one label."""
+        return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Return inputs uint8 (batch, *input_shape) and labels (batch, *label_shape), as NumPy if columns are.
@@ -163,7 +161,8 @@ class Problem(abc.ABC):
         other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
         is_other = self.models and MODELS.is_ours(settings.model) and settings.model not in self.models
         if is_other or any(settings.model in other.models for other in other_problems):
-            refuse("Train", "model", _own_model(self.units.files, self.models), settings.model)
+            such = f" such as {self.models[0]}" if self.models else ""
+            refuse("Train", "model", f"a model for {self.units.files}{such}, like the records", settings.model)
         if settings.class_weight != "none" and not self.has_classes:
             refuse(
                 *("Train", "class_weight"),
@@ -211,8 +210,3 @@ class Problem(abc.ABC):
           TensorBoard by name, uint8 (n, height, width, channels). It may write more files into the run's folder.
         """
         return importlib.import_module(self.evaluated_by.partition(":")[0])
-
-
-@message
-def _own_model(files: str, models: Sequence[str]) -> str:
-    return f"a model for {files}{f' such as {models[0]}' if models else ''}, like the records"

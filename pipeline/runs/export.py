@@ -127,17 +127,21 @@ class SavedModel:
 class LiteRT:
     """Format for devices, in float32."""
 
+    is_int8 = False
+
     @classmethod
     def write(cls, job: TrainedModel, path: Path) -> None:
         """Convert the SavedModel in the same folder."""
         source = str(path.with_name(SAVED_MODEL.file))
         converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
-        cls.prepare(converter, job)
+        if cls.is_int8:
+            name = "images" if "image" in job.manifest else "texts"
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            # The examples set the ranges.
+            converter.representative_dataset = lambda: (
+                (PIXELS_SIGNATURE, {name: example[np.newaxis]}) for example in job.calibration
+            )
         path.write_bytes(converter.convert())
-
-    @staticmethod
-    def prepare(converter: tf.lite.TFLiteConverter, job: TrainedModel) -> None:
-        """Set the converter's options."""
 
     @staticmethod
     def load(path: Path) -> Predict:
@@ -157,14 +161,7 @@ class LiteRT:
 class LiteRTInt8(LiteRT):
     """Format for devices, with 8-bit weights and activations."""
 
-    @staticmethod
-    def prepare(converter: tf.lite.TFLiteConverter, job: TrainedModel) -> None:
-        """Set the ranges by calibration."""
-        name = "images" if "image" in job.manifest else "texts"
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: (
-            (PIXELS_SIGNATURE, {name: example[np.newaxis]}) for example in job.calibration
-        )
+    is_int8 = True
 
 
 def _rows(texts: tf.Tensor, length: int) -> tf.Tensor:

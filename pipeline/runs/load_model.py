@@ -13,7 +13,7 @@ from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.models.build import build_for_task, load_builder
 from pipeline.models.model import as_probabilities, assign, configure_keras, named_variables
-from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
+from pipeline.problems.test_time_augmentation import NONE, VIEWS
 from pipeline.records.features import Task
 from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME
 from pipeline.runs.record import RunRecord, read_record
@@ -42,12 +42,11 @@ class LoadedModel:
 
     def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
         """Return float32 probabilities (batch, num_labels) for uint8 images (batch, height, width, channels)."""
-        views = VIEWS[test_time_augmentation]
-        outputs = sum(np.float32(view.weight) * self._outputs(view.of(images)) for view in views)
+        outputs = 0
+        for view in VIEWS[test_time_augmentation]:
+            output = self.model.predict_on_batch(view.of(images)).astype(np.float32)
+            outputs = outputs + np.float32(view.weight) * output
         return as_probabilities(outputs, self.record.outputs)
-
-    def _outputs(self, images: np.ndarray) -> np.ndarray:
-        return self.model.predict_on_batch(images).astype(np.float32)
 
 
 def load_trained(run: Path, *, model: str = "") -> LoadedModel:

@@ -50,11 +50,6 @@ def _in_utc(value: str) -> str:
     return value
 
 
-def _default_experiment(fields: Mapping[str, Any]) -> str:
-    # The first lines of the history lack the requested dataset.
-    return fields["requested_dataset"] or fields["dataset"]
-
-
 class Mismatch(Untrusted):
     """The reason why the requested device was not used."""
 
@@ -201,8 +196,12 @@ class RunRecord(Untrusted):
     requested_dataset: Annotated[str, About("data")]
     dataset: Annotated[str, About("data")]
     dataset_verified: Annotated[bool, About("data")]
-    # A label that no fingerprint includes.
-    experiment: Annotated[str, Field(default_factory=_default_experiment), About("identity", compared=True)]
+    # A label that no fingerprint includes. The first lines of the history lack the requested dataset.
+    experiment: Annotated[
+        str,
+        Field(default_factory=lambda fields: fields["requested_dataset"] or fields["dataset"]),
+        About("identity", compared=True),
+    ]
     content_digests: Annotated[dict[str, str] | None, About("data", compared=True)] = None
     records_fingerprint: Annotated[str | None, About("data")] = None
     records: Annotated[StoredRecords | None, About("data")] = None

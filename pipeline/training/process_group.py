@@ -1,8 +1,6 @@
 """Process group of one training: rendezvous, rank and exchange of values."""
 
-import ipaddress
 import json
-import logging
 import os
 import re
 import socket
@@ -26,8 +24,6 @@ _HEARTBEAT_SECONDS = 20
 # Of the metadata server of TPU VMs. An endpoint is name:id:address, or only the address on newer TPU VMs.
 _METADATA_SECONDS, _METADATA_BYTES = 5, 2**20
 _ENDPOINT = re.compile(r"(?:[^:,]*:[^:,]*:)?([\w.-]+)")
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,12 +110,6 @@ class ProcessGroup:
                 f"[Train] coordinator_address: process 0 cannot listen at {self.host}:{self.port} ({error.strerror}). "
                 "Pass an address of this host with a free port."
             ) from error
-        if ipaddress.ip_address(address[0]).is_loopback and self.host not in ("localhost", address[0]):
-            _logger.warning(
-                "[Train] coordinator_address: %s resolves to %s, which other hosts cannot reach. If processes run "
-                "on other hosts, pass an address that they can reach.",
-                *(self.host, address[0]),
-            )
 
 
 def process_group(settings: TrainSettings, environment: Mapping[str, str] | None = None) -> ProcessGroup:

@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
     run, output = run_folder("--model", arguments.model), Path(arguments.output).expanduser()
-    from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
+    from pipeline.problems.test_time_augmentation import NONE, VIEWS
     from pipeline.runs.metrics import WEIGHTS_NAME
     from pipeline.runs.record import read_record
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pipeline.errors import SettingsError
-from pipeline.problems.image_classification.test_time_augmentation import VIEWS, View
 from pipeline.problems.next_token import NextToken
+from pipeline.problems.test_time_augmentation import VIEWS, View
 from pipeline.settings.training import TEST_TIME_AUGMENTATION, TrainSettings
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pipeline.problems.problem import CONTENT, TARGET, Problem
 from pipeline.problems.units import Units
-from pipeline.records.features import IMAGE, LABEL, Task
+from pipeline.records.features import IMAGE, LABEL
 
 # Smallest side of images for a model with weights from photographs.
 _PHOTO_SIDE = 96
@@ -28,7 +28,3 @@ class ImageClassification(Problem):
         """Return a pretrained model for photographs."""
         height, width, _ = content_shape
         return "efficientnet_lite0" if min(height or 0, width or 0) >= _PHOTO_SIDE else "baseline_cnn"
-
-    def task(self, manifest: Mapping) -> Task:
-        """Return the task with one label per image."""
-        return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))

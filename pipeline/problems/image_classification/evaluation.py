@@ -4,16 +4,12 @@ Mistakes and other test images, random examples per label and augmented examples
 tiles.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.models.model import kind_trained_on
-from pipeline.problems.classification import MAX_MISTAKES, Predictions, evaluate_labels, metrics, quick_metrics
-from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS, View
+from pipeline.problems.classification import MAX_MISTAKES, Predictions, evaluate_labels, metrics, predict, quick_metrics
 from pipeline.problems.problem import (
     AUGMENTED_NAME,
     EXAMPLES_NAME,
@@ -31,40 +27,22 @@ MAX_TILE_SIDE = 64
 TILES_PER_ROW = 8
 
 
-def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = NONE) -> Predictions:
-    """Return the weighted mean of a pass per view of the images, see test_time_augmentation.py."""
-    outputs = 0
-    for view in VIEWS[test_time_augmentation]:
-        batches = stream.evaluation()
-        if test_time_augmentation != NONE:
-            batches = batches.map(_apply_view(view, stream.split.content_shape))
-        outputs = outputs + np.float32(view.weight) * model.predict(batches, verbose=0).astype(np.float32)
-    labels = np.concatenate([labels for _, labels in stream.evaluation().as_numpy_iterator()])
-    return Predictions(labels, outputs, kind_trained_on(model))
-
-
-def _apply_view(view: View, shape: tuple[int, ...]) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    rows, columns = map(tf.constant, view.sources(*shape[:2]))
-    return lambda images, labels: (tf.gather(tf.gather(images, rows, axis=1), columns, axis=2), labels)
-
-
 def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[str, np.ndarray]]:
     """Write test_predictions.csv and the pictures. See ``Problem.evaluation``."""
-    evaluated, test, folder = evaluate_labels(predictions, run), run.test, run.folder
-    images = [image for image, _ in examples_at(test, [one["index"] for one in (*evaluated.shown, *evaluated.random)])]
+    (facts, shown, random), test = evaluate_labels(predictions, run), run.test
+    images = [image for image, _ in examples_at(test, [entry["index"] for entry in (*shown, *random)])]
     # The test split may have no example of the first labels.
     tiles = as_tiles(np.array(images, np.uint8).reshape(-1, *test.split.content_shape))
-    facts = {
-        **evaluated.facts,
-        "test_images": evaluated.shown,
-        "examples": evaluated.random,
-        "augmented": picture_augmented(run.train, folder),
+    facts |= {
+        "test_images": shown,
+        "examples": random,
+        "augmented": picture_augmented(run.train, run.folder),
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
-    write_sheet(folder / EXAMPLES_NAME, tiles[len(evaluated.shown) :])
-    write_sheet(folder / TEST_IMAGES_NAME, tiles[: len(evaluated.shown)])
+    write_sheet(run.folder / EXAMPLES_NAME, tiles[len(shown) :])
+    write_sheet(run.folder / TEST_IMAGES_NAME, tiles[: len(shown)])
     # The first of them are the most confident mistakes.
-    mistakes = tiles[: min(MAX_MISTAKES, sum(one["label"] != one["predicted"] for one in evaluated.shown))]
+    mistakes = tiles[: min(MAX_MISTAKES, sum(entry["label"] != entry["predicted"] for entry in shown))]
     return facts, {"mistakes": mistakes} if len(mistakes) else {}
 
 

@@ -41,16 +41,6 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[st
     return facts, {}
 
 
-def mean_absolute_error(actual: np.ndarray, predicted: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return the mean distance, in the unit of the values."""
-    return np.abs(predicted - actual).mean(axis=axis)
-
-
-def root_mean_squared_error(actual: np.ndarray, predicted: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return the square root of the mean squared distance, in the unit of the values."""
-    return np.sqrt(((predicted - actual) ** 2).mean(axis=axis))
-
-
 def determination(actual: np.ndarray, predicted: np.ndarray, axis: int = -1) -> np.ndarray:
     """Return R², the share of the variance that the predictions explain. NaN without a variance."""
     residual = ((predicted - actual) ** 2).mean(axis=axis)
@@ -59,7 +49,11 @@ def determination(actual: np.ndarray, predicted: np.ndarray, axis: int = -1) -> 
 
 
 #: Name in evaluation.json → function of actual and predicted values.
-MEASURES = {"mae": mean_absolute_error, "rmse": root_mean_squared_error, "r2": determination}
+MEASURES = {
+    "mae": lambda actual, predicted, axis=-1: np.abs(predicted - actual).mean(axis=axis),
+    "rmse": lambda actual, predicted, axis=-1: np.sqrt(((predicted - actual) ** 2).mean(axis=axis)),
+    "r2": determination,
+}
 
 
 def with_interval(measure: Callable, actual: np.ndarray, predicted: np.ndarray) -> list[float | None]:

@@ -1,7 +1,6 @@
 """Predictions of images with several labels or numbers, as a table, and pictures of the worst ones."""
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -31,7 +30,9 @@ def common_facts(predictions: Predictions, outputs: np.ndarray, errors: np.ndarr
     header = ["key", *(f"actual {name}" for name in names), *(f"predicted {name}" for name in names)]
     with (run.folder / PREDICTIONS_NAME).open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         rows = zip(keys, labels.tolist(), outputs.tolist(), strict=True)
-        csv.writer(file).writerows([header, *([key, *actual, *_rounded(values)] for key, actual, values in rows)])
+        csv.writer(file).writerows(
+            [header, *([key, *actual, *(f"{value:.6g}" for value in values)] for key, actual, values in rows)]
+        )
     tiles = as_tiles(np.array([image for image, _ in examples_at(run.test, worst)], np.uint8))
     write_sheet(run.folder / TEST_IMAGES_NAME, tiles)
     return {
@@ -51,7 +52,3 @@ def common_facts(predictions: Predictions, outputs: np.ndarray, errors: np.ndarr
         ],
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
-
-
-def _rounded(values: Sequence[float]) -> list[str]:
-    return [f"{value:.6g}" for value in values]

@@ -40,10 +40,6 @@ class NextToken(Problem):
         """Characters or bytes."""
         return Units("byte" if self.tokens == BYTES else "character", "sequences", "texts")
 
-    def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """Return the length of a sequence, one more than its predictions."""
-        return tuple(manifest["feature_spec"][TOKENS]["shape"])
-
     def task(self, manifest: Mapping) -> Task:
         """Return the task with the next token as label."""
         (size,) = self.content_shape(manifest)

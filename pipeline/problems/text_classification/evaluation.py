@@ -13,14 +13,13 @@ MAX_EXCERPT = 300
 
 def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[str, np.ndarray]]:
     """Write test_predictions.csv. See ``Problem.evaluation``."""
-    evaluated = evaluate_labels(predictions, run)
-    listed = [*evaluated.shown, *evaluated.random]
+    facts, shown, random = evaluate_labels(predictions, run)
+    listed = [*shown, *random]
     texts = [excerpt(text) for text, _ in examples_at(run.test, [entry["index"] for entry in listed])]
     listed = [entry | {"text": text} for entry, text in zip(listed, texts, strict=True)]
-    facts = {
-        **evaluated.facts,
-        "test_texts": listed[: len(evaluated.shown)],
-        "examples": listed[len(evaluated.shown) :],
+    facts |= {
+        "test_texts": listed[: len(shown)],
+        "examples": listed[len(shown) :],
         "text_length": run.manifest["texts"]["length"],
         "longer_texts": run.manifest["texts"]["longer"],
     }
