@@ -39,7 +39,6 @@ class Jax(Runtime):
     """See runtime.Runtime."""
 
     backend = JAX
-    device_error = jax.errors.JaxRuntimeError
 
     def num_gpus(self) -> int:
         # A query to JAX would initialize it.

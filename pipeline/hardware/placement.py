@@ -1,7 +1,7 @@
 """Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from pipeline import machine
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.backend import choose_backend
-from pipeline.hardware.mismatch import explain
 from pipeline.hardware.runtime import TF32, Runtime
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
@@ -49,16 +48,6 @@ class Placement:
     def evaluating(self) -> AbstractContextManager:
         """Context that evaluates the model."""
         return self.runtime.evaluating(self.strategy)
-
-    @contextlib.contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Context that converts errors of a TPU to a HardwareMismatchError, for example unreadable files."""
-        try:
-            yield
-        except self.runtime.device_error as error:
-            if self.effective_device != "tpu":
-                raise
-            raise explain("tpu", error) from error
 
 
 def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:

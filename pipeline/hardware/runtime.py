@@ -17,8 +17,6 @@ class Runtime(Protocol):
 
     #: Keras's name of the backend.
     backend: str
-    #: Class of exceptions that an operation on a device raises.
-    device_error: type[Exception]
 
     def num_gpus(self) -> int:
         """Number of GPUs. The query uses no device."""

@@ -34,7 +34,6 @@ class TensorFlow(Runtime):
     """See runtime.Runtime."""
 
     backend = TENSORFLOW
-    device_error = tf.errors.OpError
 
     def num_gpus(self) -> int:
         return len(tf.config.list_physical_devices("GPU"))

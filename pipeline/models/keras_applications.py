@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.errors import DatasetUnavailableError, message
+from pipeline.errors import DatasetUnavailableError
 from pipeline.models.model import gives_logits, last_layer, named_variables
 
 # Standard deviations of the colors in ImageNet, as EfficientNet uses them.
@@ -57,23 +57,17 @@ def read_keras_weights(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
     return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(backbone).items()}
 
 
-@message
-def _another_folder(folder: Path) -> str:
-    return f"Keras used a folder other than {folder}, which must be writable"
-
-
 def download(model: str, file: Path) -> None:
     """Let Keras download the weights of a [Train] model to ``file`` and check their digest.
 
     Raises:
         DatasetUnavailableError: Keras cannot download them.
     """
-    timeout = socket.getdefaulttimeout()
+    reason, timeout = "", socket.getdefaulttimeout()
     # Otherwise, Keras waits without end behind a firewall that drops packets.
     socket.setdefaulttimeout(_TIMEOUT_SECONDS)
     try:
         getattr(keras.applications, model.partition(":")[2])(include_top=False, weights="imagenet")
-        reason = _another_folder(file.parent)
     # Keras raises a bare Exception.
     except Exception as error:
         reason = " ".join(str(error).split())
@@ -82,7 +76,8 @@ def download(model: str, file: Path) -> None:
         keras.utils.clear_session()
     if not file.is_file():
         raise DatasetUnavailableError(
-            f"[Train] model: The weights of {model} cannot be downloaded ({reason.rstrip('.')}). Download "
+            f"[Train] model: The weights of {model} cannot be downloaded "
+            f"({reason.rstrip('.') or 'Keras used another folder'}). Download "
             f"{file.name} on another machine, and copy it to {file.parent}. For random weights, pass "
             "--Train-initial-weights random."
         )

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import keras
@@ -62,7 +61,7 @@ def find_features(setup: "TrainingSetup") -> tuple[dict[str, Features], float]:
     # Another process may see a new file later, and all must compute together.
     if setup.group.from_chief(is_stored):
         _logger.info("Reading the features of the frozen layers from %s.", artifact.folder)
-        columns = {split: load_file(_file(artifact.folder, split)) for split in streams}
+        columns = {split: load_file(artifact.folder / f"{split}.safetensors") for split in streams}
     else:
         started = time.perf_counter()
         with setup.evaluating():
@@ -109,11 +108,7 @@ def _publish(artifact: "FeaturesArtifact", columns: Mapping[str, Mapping[str, np
     with publishing(artifact.folder, bytes_needed=num_bytes) as folder:
         for split, one in columns.items():
             # save_file restricts the file to its owner.
-            _file(folder, split).write_bytes(save(dict(one)))
+            (folder / f"{split}.safetensors").write_bytes(save(dict(one)))
         about = {"experiment": artifact.experiment, "host": socket.gethostname(), **details}
         write_manifest(folder, stage="Features", identity=artifact.identity, details=about)
     _logger.info("Published the features of the frozen layers, %.1f MB, in %s.", num_bytes / 1e6, artifact.folder)
-
-
-def _file(folder: Path, split: str) -> Path:
-    return folder / f"{split}.safetensors"

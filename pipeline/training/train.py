@@ -106,16 +106,15 @@ def _train(setup: TrainingSetup) -> dict:
     settings, clock = setup.settings, setup.clock
     clock.enter("checkpoint")
     history = restore(setup)
-    with setup.placement.explaining():
-        summaries = Summaries(setup.folder)
-        predictions = train_epochs(setup, history, summaries)
-        clock.enter("evaluation")
-        epoch = select_epoch(setup, history)
-        with setup.evaluating():
-            images = _evaluate(setup, predictions.get("test") if epoch == len(history.rows) else None)
-            augmentation = settings.test_time_augmentation
-            augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, augmentation)
-        summaries.write_run({**setup.request_fields, "precision": setup.precision}, images, setup.problem.units)
+    summaries = Summaries(setup.folder)
+    predictions = train_epochs(setup, history, summaries)
+    clock.enter("evaluation")
+    epoch = select_epoch(setup, history)
+    with setup.evaluating():
+        images = _evaluate(setup, predictions.get("test") if epoch == len(history.rows) else None)
+        augmentation = settings.test_time_augmentation
+        augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, augmentation)
+    summaries.write_run({**setup.request_fields, "precision": setup.precision}, images, setup.problem.units)
     clock.enter("saving")
     _logger.info("Saving the model.")
     save_model(setup)

@@ -136,18 +136,6 @@ def test_an_initialization_that_succeeds_with_zero_tpus_is_refused(monkeypatch):
         place(TrainSettings(device="tpu"))
 
 
-def test_failures_during_use_are_explained_on_a_tpu_only():
-    def use(device):
-        how = {"runtime": tensorflow.RUNTIME, "strategy": tf.distribute.get_strategy(), "num_replicas": 1}
-        with Placement(**how, requested_device=device, effective_device=device).explaining():
-            raise tf.errors.UnimplementedError(None, None, "the device is already in use")
-
-    with pytest.raises(HardwareMismatchError, match="Another process uses the TPU"):
-        use("tpu")
-    with pytest.raises(tf.errors.UnimplementedError):
-        use("cpu")
-
-
 @pytest.mark.usefixtures("no_accelerator")
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
 def test_a_fallback_says_what_it_is(device):
