@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from pipeline.errors import DatasetUnavailableError
-from pipeline.models.model import gives_logits, last_layer, named_variables
+from pipeline.models.model import gives_logits, last_layer, named_weights
 
 # Standard deviations of the colors in ImageNet, as EfficientNet uses them.
 _DEVIATIONS = np.float32([0.229, 0.224, 0.225])
@@ -54,7 +54,7 @@ def read_keras_weights(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
             mean, variance, count = layer.get_weights()
             layer.set_weights([mean, variance * _DEVIATIONS, count])
             layer.finalize_state()
-    return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(backbone).items()}
+    return named_weights(backbone)
 
 
 def download(model: str, file: Path) -> None:

@@ -118,6 +118,11 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     return variables | {variable.path: variable for variable in model.weights if id(variable) not in named_ids}
 
 
+def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """Return the values of ``named_variables`` as float32 arrays."""
+    return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
+
+
 def named_layers(model: keras.Model) -> Iterator[tuple[str, keras.Layer]]:
     """Iterate over names and layers. The layers of a nested model have its name as prefix."""
     for layer in model.layers:

@@ -28,7 +28,15 @@ from pipeline.models.build import (
 )
 from pipeline.models.efficientnet_lite import imagenet_weights
 from pipeline.models.keras_applications import read_keras_weights
-from pipeline.models.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
+from pipeline.models.model import (
+    ADAPTED_EXAMPLES,
+    PROBABILITIES,
+    Crossentropy,
+    assign,
+    named_layers,
+    named_variables,
+    named_weights,
+)
 from pipeline.models.muon import KernelMuon, last_matrices
 from pipeline.models.training_recipes import Recipe, make_optimizer
 from pipeline.problems import problem_of_records
@@ -183,11 +191,6 @@ def write_seeded_weights(records_folder: Path, settings: TrainSettings, file: Pa
     """Write a run's seeded weights to a safetensors file, for training on another backend."""
     keras.utils.clear_session()
     save_file(named_weights(seeded_model(read_manifest(records_folder), settings, "float32")), file)
-
-
-def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
-    """Layer and variable name → float32 array. Saving and loading a model keeps the names."""
-    return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
 
 
 def begin(

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.backend import choose_backend
 from pipeline.models.build import build_for_task, is_subclassed, save_copy
+from pipeline.models.model import named_weights
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.records.features import is_sequence, spec_from_json
@@ -25,7 +26,6 @@ from pipeline.settings.training import MODELS, TrainSettings
 from pipeline.streams.tf_data import InputStream
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
-from pipeline.training.model import named_weights
 from pipeline.training.setup import EVALUATED_SPLITS, TrainingSetup, evaluation_streams
 from pipeline.training.timing import peak_host_bytes
 

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from pipeline.models.build import load_function
-from pipeline.models.model import LOGITS, kind_trained_on, named_variables
+from pipeline.models.model import LOGITS, assign, kind_trained_on, named_variables, named_weights
 from pipeline.problems.problem import EvaluatedRun, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.settings.training import MODELS
@@ -184,9 +184,7 @@ def _by_tokens(model: keras.Model, model_name: str, num_tokens: int) -> Step | N
     if model_name not in MODELS.builtin:
         return None
     one_step = load_function("model", MODELS[model_name])((1,), num_tokens, batch_size=len(TEMPERATURES))
-    variables = named_variables(one_step)
-    for name, trained in named_variables(model).items():
-        variables[name].assign(keras.ops.convert_to_numpy(trained))
+    assign(named_variables(one_step), named_weights(model))
     call = _as_function(one_step)
     return lambda tokens: call(tokens[:, None])[:, 0]
 

@@ -15,17 +15,12 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[st
     """Write test_predictions.csv. See ``Problem.evaluation``."""
     facts, shown, random = evaluate_labels(predictions, run)
     listed = [*shown, *random]
-    texts = [excerpt(text) for text, _ in examples_at(run.test, [entry["index"] for entry in listed])]
-    listed = [entry | {"text": text} for entry, text in zip(listed, texts, strict=True)]
+    for entry, (text, _) in zip(listed, examples_at(run.test, [entry["index"] for entry in listed]), strict=True):
+        entry["text"] = text.tobytes().rstrip(b"\0").decode("utf-8", "replace")[:MAX_EXCERPT]
     facts |= {
-        "test_texts": listed[: len(shown)],
-        "examples": listed[len(shown) :],
+        "test_texts": shown,
+        "examples": random,
         "text_length": run.manifest["texts"]["length"],
         "longer_texts": run.manifest["texts"]["longer"],
     }
     return facts, {}
-
-
-def excerpt(text: np.ndarray) -> str:
-    """Return the beginning of a text, uint8 (bytes,) that may end with zeros."""
-    return text.tobytes().rstrip(b"\0").decode("utf-8", "replace")[:MAX_EXCERPT]
