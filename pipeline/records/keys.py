@@ -20,9 +20,9 @@ def index_key(split: str, index: int) -> str:
 
 def split_of(key: str, *, test_share: float, validation_share: float) -> str:
     """The split of an example without a known label. New examples move no other example."""
-    if test_share and _is_below(key, test_share, b"test"):
+    if test_share and _hash(key, b"test") < test_share * 2**64:
         return "test"
-    if validation_share and _is_below(key, validation_share, b"validation"):
+    if validation_share and _hash(key, b"validation") < validation_share * 2**64:
         return "validation"
     return "train"
 
@@ -64,10 +64,6 @@ def splits_by_position(num_examples: int, *, test_share: float, validation_share
     test = int(num_examples * test_share)
     validation = int((num_examples - test) * validation_share)
     return ["train"] * (num_examples - test - validation) + ["validation"] * validation + ["test"] * test
-
-
-def _is_below(key: str, share: float, purpose: bytes) -> bool:
-    return _hash(key, purpose) < share * 2**64
 
 
 def _hash(key: str, purpose: bytes) -> int:

@@ -7,7 +7,6 @@ Otherwise a token is a byte of the text in UTF-8. Records store a token in one b
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -45,13 +44,14 @@ class Vocabulary:
         """
         if self.is_bytes:
             return np.frombuffer(text.encode(), np.uint8)
+        # In the order of the code points.
+        known = np.frombuffer("".join(self.names).encode("utf-32-le"), "<u4")
         points = np.frombuffer(text.encode("utf-32-le"), "<u4")
-        tokens, is_valid = self._table
-        points = np.minimum(points, len(tokens) - 1)
-        if not is_valid[points].all():
+        tokens = np.searchsorted(known, points).clip(max=len(known) - 1)
+        if not np.array_equal(known[tokens], points):
             unknown = map(ascii, sorted(set(text) - set(self.names))[:5])
             raise UnknownCharacterError(f"these characters are not in the vocabulary: {', '.join(unknown)}")
-        return tokens[points]
+        return tokens.astype(np.uint8)
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """Convert tokens to text. Bytes that form no character become U+FFFD."""
@@ -63,11 +63,3 @@ class Vocabulary:
             return [self.names[token] for token in tokens]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return [decoder.decode(bytes([token])) for token in tokens]
-
-    @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        """The token uint8 of each code point, and whether the code point has a token."""
-        points = [ord(name) for name in self.names]
-        tokens, is_valid = np.zeros(max(points) + 2, np.uint8), np.zeros(max(points) + 2, bool)
-        tokens[points], is_valid[points] = np.arange(len(points)), True
-        return tokens, is_valid

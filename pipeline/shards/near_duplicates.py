@@ -32,8 +32,12 @@ def image_hashes(images: np.ndarray | Sequence[bytes]) -> np.ndarray:
     if isinstance(images, np.ndarray):
         pixels = images.astype(np.float32)
         return _signs(pixels @ _LUMA if images.shape[-1] == len(_LUMA) else pixels[..., 0])
+
+    def of_file(content: bytes) -> np.ndarray:
+        return _signs(gray_pixels(content, _DECODED_SIDE)[None].astype(np.float32))
+
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
-        return np.concatenate([*pool.map(_hash_of_file, images)])
+        return np.concatenate([*pool.map(of_file, images)])
 
 
 def near_duplicates(train: np.ndarray, test: np.ndarray) -> dict[int, tuple[int, int]]:
@@ -63,10 +67,6 @@ def near_duplicates(train: np.ndarray, test: np.ndarray) -> dict[int, tuple[int,
     positions = np.flatnonzero(nearest < none)
     bits, others = nearest[positions] >> 48, nearest[positions] & (1 << 48) - 1
     return dict(zip(positions.tolist(), zip(others.tolist(), bits.tolist(), strict=True), strict=True))
-
-
-def _hash_of_file(content: bytes) -> np.ndarray:
-    return _signs(gray_pixels(content, _DECODED_SIDE)[None].astype(np.float32))
 
 
 def _signs(gray: np.ndarray) -> np.ndarray:

@@ -4,16 +4,12 @@ The plan needs no example to be read, because a position depends only on the see
 """
 
 import hashlib
-import hmac
 import itertools
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import FixedLayout
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.settings.data import RecordsSettings
@@ -28,8 +24,8 @@ Block = tuple[str, int, int]
 
 #: Folders of the statistics of blocks, and of the positions of all examples.
 BLOCK_STATS, POSITIONS = "blocks", "places"
-# Bytes of an example's position, and of the seal before the positions of a block.
-_POSITION_BYTES, _SEAL_BYTES = 16, 16
+# Bytes of an example's position.
+_POSITION_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,6 @@ class Job:
     Attributes:
         shared: Storage that all workers share.
         num_examples: Number of examples of each split of the records, in order.
-        secret: Key of the seals.
     """
 
     source: SourceInfo
@@ -49,7 +44,6 @@ class Job:
     shared: Shared
     block_examples: int
     num_examples: Mapping[str, int]
-    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
 
     @property
     def form(self) -> ImageForm | None:
@@ -108,32 +102,13 @@ class Job:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             splits = split_of_each(self.source, self.location, source_split, self.settings.validation_share)
             positions = example_positions(self.keys(source_split), splits, num_shards, self.settings.seed)
-            stored = positions.astype("<i8", copy=False).reshape(-1).view(np.uint8)
-            pieces: list[bytes | np.ndarray] = []
-            for block in self.blocks(source_split):
-                content = stored[_POSITION_BYTES * block[1] : _POSITION_BYTES * block[2]]
-                pieces += [self._seal(block, content), content]
-            self.shared.write(f"{POSITIONS}/{source_split}", b"".join(pieces))
+            self.shared.write(f"{POSITIONS}/{source_split}", positions.astype("<i8", copy=False).tobytes())
 
     def positions(self, block: Block) -> np.ndarray:
         """Read the shard and position of each example of a block, int64 (examples, 2). See ``example_positions``."""
         split, start, stop = block
-        name, num_seals = f"{POSITIONS}/{split}", start // self.block_examples
-        offset = _POSITION_BYTES * start + _SEAL_BYTES * num_seals
-        stored = self.shared.read_range(name, offset, _SEAL_BYTES + _POSITION_BYTES * (stop - start))
-        seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
-        if not hmac.compare_digest(seal, self._seal(block, content)):
-            raise DamagedArtifactError(
-                f"{self.shared}/{name}: another process changed the positions that this job wrote. "
-                "Make sure that nothing else writes to this folder."
-            )
-        return np.frombuffer(content, "<i8").reshape(-1, 2)
-
-    def _seal(self, block: Block, content: bytes | np.ndarray) -> bytes:
-        # Other users may be able to write to the shared storage.
-        seal = hashlib.blake2b(block_file(POSITIONS, block).encode(), digest_size=_SEAL_BYTES, key=self.secret)
-        seal.update(content)
-        return seal.digest()
+        name, length = f"{POSITIONS}/{split}", _POSITION_BYTES * (stop - start)
+        return np.frombuffer(self.shared.read_range(name, _POSITION_BYTES * start, length), "<i8").reshape(-1, 2)
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""

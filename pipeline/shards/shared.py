@@ -19,13 +19,14 @@ from typing import ClassVar
 from pipeline.errors import RemoteError
 from pipeline.remote.objects import EXCHANGE, Objects
 
-# Maximum size of a file of a job. The statistics of a block have 68 bytes per example, and twice as many for a text of
-# 256 tokens.
+# Maximum size of an object that is read as a whole. The statistics of a block have 68 bytes per example, and twice as
+# many for a text of 256 tokens.
 _MAX_BYTES = 2**30
 #: Number of concurrent requests.
 THREADS = 16
 
 _logger = logging.getLogger(__name__)
+_objects = cache(Objects)
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,7 @@ class Store:
     @property
     def objects(self) -> Objects:
         """The client of the store, created once per process."""
-        return _open_objects(self.url, self.endpoint)
-
-
-@cache
-def _open_objects(url: str, endpoint: str) -> Objects:
-    return Objects(url, endpoint=endpoint)
+        return _objects(self.url, endpoint=self.endpoint)
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,9 @@ class SharedFolder:
     def __str__(self) -> str:
         return self.folder
 
-    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
-        """Read a file. OSError if it does not exist or is larger than ``at_most``."""
-        path = Path(self.folder, name)
-        if path.stat().st_size > at_most:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return path.read_bytes()
+    def read(self, name: str) -> bytes:
+        """Read a file. OSError if it does not exist."""
+        return Path(self.folder, name).read_bytes()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Read a range of bytes of a file."""
@@ -107,9 +100,9 @@ class SharedObjects:
     def __str__(self) -> str:
         return f"{self.store.url}/{self.key}"
 
-    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
-        """Read an object. RemoteError if it is larger than ``at_most``."""
-        result = self.store.objects.read(f"{self.key}/{name}", at_most=at_most)
+    def read(self, name: str) -> bytes:
+        """Read an object. RemoteError if it is too large."""
+        result = self.store.objects.read(f"{self.key}/{name}", at_most=_MAX_BYTES)
         if result is None:
             raise FileNotFoundError(errno.ENOENT, "object does not exist", f"{self}/{name}")
         return result[0]

@@ -1,7 +1,6 @@
 """Division of the splits of the source into the splits of the records."""
 
 from collections.abc import Sequence
-from functools import cache
 
 from pipeline.records.keys import SPLITS, split_of, splits_by_group, splits_by_label, splits_by_position
 from pipeline.settings.setting_error import refuse
@@ -59,16 +58,8 @@ def split_of_each(source: SourceInfo, location: Location, split: str, validation
     """The split of the records of each example of a split of the source. Only train is divided."""
     if split != "train" or not (source.test_share or validation_share):
         return [split] * source.num_examples[split]
-    by, shares = division(source, location), (source.test_share, validation_share)
-    return _divide(by, split, source.num_examples[split], location.listing, source.digest, *shares)
-
-
-@cache
-def _divide(
-    by: str, split: str, num_examples: int, listing: str, digest: str, test_share: float, validation_share: float
-) -> Sequence[str]:
-    """Cached per process. ``digest`` is an argument because another listing may replace this one."""
-    shares = {"test_share": test_share, "validation_share": validation_share}
+    by, num_examples, listing = division(source, location), source.num_examples[split], location.listing
+    shares = {"test_share": source.test_share, "validation_share": validation_share}
     if by == "position":
         return splits_by_position(num_examples, **shares)
     keys = example_keys(split, num_examples, listing)

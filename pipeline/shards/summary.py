@@ -92,7 +92,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     All blocks of the job were written. ``source`` is that before a text is cut into examples.
     """
     folder, listing, spec = Path(job.folder), job.location.listing, job.spec
-    examples, label_counts, content_digests, source_digests = _read_block_stats(job)
+    examples, label_counts, digests = _read_block_stats(job)
     splits, names = {}, {}
     for source_split, num_examples in job.source.num_examples.items():
         layout = job.layout(source_split)
@@ -102,13 +102,10 @@ def summarize(job: Job, source: SourceInfo) -> dict:
             splits[split] = {
                 "num_examples": job.num_examples[split],
                 "label_counts": label_counts[split],
-                "content_digest": content_digests[split],
+                "content_digest": _joint_digest(digests[split]),
                 "key_bytes": layout.key_bytes,
                 **rows,
             }
-    if source.is_sequence:
-        # The digest of the whole text does not depend on the length of its examples.
-        source_digests = {"text": text_digest(source, Path(job.location.artifact))}
     # Statistics per label need examples with labels.
     label_names = job.source.label_names if LABEL in spec and spec[LABEL].dtype != "float32" else ()
     findings = check_data(examples, names, label_names, label_counts, folder)
@@ -135,12 +132,25 @@ def summarize(job: Job, source: SourceInfo) -> dict:
             has_classes=LABEL in spec and spec[LABEL].is_number,
             noun=content_name(spec),
         ),
-        "dataset_verified": job.is_fixed and source_digests == CONTENT_DIGESTS.get(source.dataset),
+        "dataset_verified": _is_verified(job, source, digests),
         "files": {
             shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
             for shard in job.shards()
         },
     }
+
+
+def _is_verified(job: Job, source: SourceInfo, digests: Mapping[str, np.ndarray]) -> bool:
+    """Whether the source has the content of the original files. ``digests`` are those of each split of the records."""
+    if not job.is_fixed or source.dataset not in CONTENT_DIGESTS:
+        return False
+    if source.is_sequence:
+        # The digest of the whole text does not depend on the length of its examples.
+        contents = {"text": text_digest(source, Path(job.location.artifact))}
+    else:
+        parts = {split: [digests[part] for part in job.splits_of(split)] for split in source.num_examples}
+        contents = {split: _joint_digest(np.concatenate(its)) for split, its in parts.items()}
+    return contents == CONTENT_DIGESTS[source.dataset]
 
 
 def _texts(job: Job) -> dict:
@@ -161,10 +171,8 @@ def _statistics(job: Job, indices: np.ndarray) -> dict[str, list[float]]:
     return {"means": values.mean(axis=0).tolist(), "deviations": deviations.tolist()}
 
 
-def _read_block_stats(
-    job: Job,
-) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]], dict[str, str], dict[str, str]]:
-    """Examples, label counts and digest of each split of the records, and the digest of each split of the source."""
+def _read_block_stats(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]], dict[str, np.ndarray]]:
+    """Examples, label counts and digests of the examples of each split of the records."""
     # All splits in the order of the records. A billion examples take 85 GB.
     stops = np.cumsum([*job.num_examples.values()])
     examples, digests, is_written = (np.zeros(stops[-1], dtype) for dtype in (KEPT_FIELDS, EXAMPLE["digest"], bool))
@@ -185,16 +193,11 @@ def _read_block_stats(
                 counts[split] += block_counts
     if not is_written.all():
         raise DamagedArtifactError(f"{job.shared}: expected statistics of {stops[-1]} records, got {is_written.sum()}.")
-    by_split = dict(zip(job.num_examples, np.split(examples, stops[:-1]), strict=True))
-    digests_by_split = dict(zip(job.num_examples, np.split(digests, stops[:-1]), strict=True))
-    joint = {split: _joint_digest(split_digests) for split, split_digests in digests_by_split.items()}
-    source_joint = {}
-    for source_split in job.source.num_examples:
-        splits = job.splits_of(source_split)
-        arrays = [digests_by_split[split] for split in splits]
-        source_joint[source_split] = joint[splits[0]] if len(splits) == 1 else _joint_digest(np.concatenate(arrays))
+    by_split, digests_by_split = (
+        dict(zip(job.num_examples, np.split(each, stops[:-1]), strict=True)) for each in (examples, digests)
+    )
     labels = {split: dict(zip(job.source.label_names, each.tolist(), strict=True)) for split, each in counts.items()}
-    return by_split, labels, joint, source_joint
+    return by_split, labels, digests_by_split
 
 
 def _joint_digest(digests: np.ndarray) -> str:

@@ -40,7 +40,6 @@ _ENTRY_BYTES = 16
 # Bytes of pending records, so that a shard is opened once for many records. Small, because the first access to memory
 # costs more time than opening files.
 _PENDING_BYTES = 16 * 2**20
-_MAX_ENTRY_BYTES = 4_096
 #: Folders of the runs, and of the entries with sha256 and size of finished shards.
 RUNS, SHARD_ENTRIES = "runs", "shards"
 
@@ -160,7 +159,7 @@ def writer_of(job: Job) -> Writer:
 def read_shard_entry(shared: Shared, name: str) -> tuple[str, int]:
     """Read the sha256 and the size of a shard in the store, as its writer recorded them."""
     try:
-        content = shared.read(f"{SHARD_ENTRIES}/{name}", at_most=_MAX_ENTRY_BYTES)
+        content = shared.read(f"{SHARD_ENTRIES}/{name}")
     except FileNotFoundError:
         raise EngineUnavailableError(f"Beam finished the job without the shard {name}. Run again.") from None
     match = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", content)

@@ -145,7 +145,7 @@ def test_shards_without_a_record_are_there_and_empty(few_examples, through, writ
 def test_a_note_that_no_worker_of_ours_wrote_is_refused(through, tmp_path, note):
     with shared_by_workers(tmp_path, through) as shared:
         shared.write(f"{writers.SHARD_ENTRIES}/shard", note.encode())
-        with pytest.raises(PipelineError, match=r"another process changed this entry|expected at most 4,096 bytes"):
+        with pytest.raises(PipelineError, match="another process changed this entry"):
             writers.read_shard_entry(shared, "shard")
 
 
