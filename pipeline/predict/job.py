@@ -21,7 +21,7 @@ from pyarrow import compute
 from pipeline.errors import SettingsError
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems.results import results_of
-from pipeline.runs.load_model import LoadedModel, load_trained
+from pipeline.runs.load_model import load_trained
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
@@ -29,6 +29,7 @@ from pipeline.sources.files import stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
 _BLOCK_FILES = 512
+_load = cache(load_trained)
 
 
 def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSettings) -> dict[str, Any]:
@@ -82,15 +83,10 @@ def _list_files(inputs: Sequence[str]) -> list[str]:
 def predict_block(start: int, job: Job) -> int:
     """Predict a block of files and write its result atomically."""
     paths = json.loads(_part(job, start, "json").read_text(encoding="utf-8"))
-    batches = results_of(job.problem).hook("prediction_rows")(paths, job, _model(job.run, job.model))
+    batches = results_of(job.problem).hook("prediction_rows")(paths, job, _load(Path(job.run), model=job.model))
     with replacing(_part(job, start, "parquet")) as temporary:
         pyarrow.parquet.write_table(pa.Table.from_batches(list(batches)), temporary)
     return start
-
-
-@cache
-def _model(run: str, model: str) -> LoadedModel:
-    return load_trained(Path(run), model=model)
 
 
 def _part(job: Job, start: int, extension: str) -> Path:

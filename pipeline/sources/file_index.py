@@ -25,7 +25,7 @@ Address = Sequence[str | int]
 class Example(NamedTuple):
     """An example before it is examined. Files that are missing, and examples inside other files, have no stamp.
 
-    ``label`` is the name of a label, or a value for each label or target.
+    ``label`` is the name of a label, or a value for each label or target. ``split`` is a name such as "val".
     """
 
     path: str
@@ -33,6 +33,16 @@ class Example(NamedTuple):
     stamp: Stamp = ()
     address: Address = ()
     group: str = ""
+    split: str = "train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """An example that can be used. ``digest`` is hex sha256, and ``plain`` is that of ``IndexedSplit``."""
+
+    digest: str
+    num_bytes: int
+    plain: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,9 +163,6 @@ class IndexKeys(Sequence[str]):
         return self.num_examples
 
     def __getitem__(self, which: int | slice) -> str | list[str]:
-        selection = range(self.num_examples)[which]
-        return (
-            index_key(self.split, selection)
-            if isinstance(selection, int)
-            else [index_key(self.split, at) for at in selection]
-        )
+        if isinstance(which, slice):
+            return [self[at] for at in range(self.num_examples)[which]]
+        return index_key(self.split, range(self.num_examples)[which])

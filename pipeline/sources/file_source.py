@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NoReturn, Protocol
+from typing import ClassVar, NoReturn
 
 from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.keys import SPLITS
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import INDEX_NAME, Example, FileIndex, IndexedSplit, Skipped, read_index
+from pipeline.sources.file_index import INDEX_NAME, Examined, Example, FileIndex, IndexedSplit, Skipped, read_index
 from pipeline.sources.files import Stamp, digests, quoted, stamps, stamps_of
 from pipeline.sources.source import Kind, Location, SourceInfo
 
@@ -37,8 +37,7 @@ _logger = logging.getLogger(__name__)
 class SourceFiles:
     """Files of a source before they are examined."""
 
-    #: Name of the split of each example, such as "val", and the example.
-    rows: Sequence[tuple[str, Example]]
+    listed: Sequence[Example]
     #: Path → stamp of the files that describe the examples or contain them.
     description_files: Mapping[str, Stamp] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
@@ -50,35 +49,26 @@ class SourceFiles:
     def examples(self) -> Mapping[str, Sequence[Example]]:
         """Split → its examples."""
         files: dict[str, list[Example]] = {split: [] for split in SPLITS}
-        for name, example in self.rows:
-            files[split_called(name)].append(example)
-        return {split: listed for split, listed in files.items() if listed}
+        for example in self.listed:
+            files[split_called(example.split)].append(example)
+        return {split: examples for split, examples in files.items() if examples}
 
     def stamps(self) -> dict[str, Stamp]:
         """Path → stamp of the files that exist."""
-        return {one.path: one.stamp for _, one in self.rows if one.stamp} | {**self.description_files}
+        return {one.path: one.stamp for one in self.listed if one.stamp} | {**self.description_files}
 
     def log_split_names(self) -> None:
         """Log names that stand for another split name."""
-        for name in sorted({name for name, _ in self.rows}):
+        for name in sorted({one.split for one in self.listed}):
             if name != split_called(name):
                 _logger.info("Reading %s as the %s split.", quoted(name), split_called(name))
-
-
-class Examined(Protocol):
-    """An example that can be used. ``plain`` is that of ``IndexedSplit``."""
-
-    digest: str
-    plain: bool
 
 
 class FileSource(Kind):
     """Files at [Source] path. Subclasses find them."""
 
-    #: Name of an example, and kinds of its folders and tables, in messages.
+    #: Name of an example in messages.
     noun: ClassVar[str] = "image"
-    folder_kind: ClassVar[str] = "folder"
-    table_kind: ClassVar[str] = "table"
 
     @property
     def path(self) -> Path:
@@ -100,10 +90,6 @@ class FileSource(Kind):
         """Whether the path exists."""
         return self.path.exists()
 
-    def place(self) -> str:
-        """[Source] path, absolute."""
-        return str(self.path)
-
     def check(self) -> None:
         """Find the files, by their names alone."""
         self.find_files()
@@ -113,11 +99,7 @@ class FileSource(Kind):
         if not self.path.exists():
             self.refuse(" It does not exist.")
         if self.path.is_dir() != self.is_folder():
-            self.refuse(
-                f" It is a file. For a table of {self.noun}s, set dataset = {self.table_kind}."
-                if self.is_folder()
-                else f" It is a folder. For a folder of {self.noun}s, set dataset = {self.folder_kind}."
-            )
+            self.refuse(f" It is a {'file' if self.is_folder() else 'folder'}.")
         return self.path if self.is_folder() else self.path.parent
 
     @abstractmethod
@@ -167,8 +149,8 @@ class LabeledSource(FileSource):
         """Examine all examples. Returns those that can be used by path, and the others."""
 
     @abstractmethod
-    def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence[Examined]) -> SourceInfo:
-        """Describe the source."""
+    def facts(self, files: SourceFiles, examined: Sequence[Examined]) -> dict:
+        """Fields of ``SourceInfo`` that depend on the kind of examples."""
 
     def location(self, artifact: Path) -> Location:
         """The folder, the index and the artifact."""
@@ -181,7 +163,7 @@ class LabeledSource(FileSource):
             self._check_groups(files)
         examined, skipped = self.examine(folder, files, artifact)
         files.log_split_names()
-        _judge(self.settings, skipped, len(files.rows), self.noun)
+        _judge(self.settings, skipped, len(files.listed), self.noun)
         splits = {split: _indexed(entries, examined, files) for split, entries in files.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
@@ -190,7 +172,19 @@ class LabeledSource(FileSource):
         descriptions = {name: (stamp, described[name]) for name, stamp in files.description_files.items()}
         index = FileIndex(splits, skipped, descriptions)
         index.write(artifact)
-        return self.describe(index, files, [*examined.values()])
+        num_examples = {split: len(indexed.paths) for split, indexed in splits.items()}
+        return SourceInfo(
+            dataset=self.name(),
+            origin=self.settings.dataset,
+            version="1",
+            label_names=files.label_names,
+            num_examples=num_examples,
+            test_share=0.0 if "test" in num_examples else self.settings.test_share,
+            bytes_per_example=sum(one.num_bytes for one in examined.values()) // len(examined),
+            skipped=dict(sorted(Counter(one.reason for one in skipped).items())),
+            digest=index.digest(),
+            **self.facts(files, [*examined.values()]),
+        )
 
     def _check_groups(self, files: SourceFiles) -> None:
         """Check that each example has a group, and that no group is in two splits of the source."""
@@ -213,20 +207,6 @@ class LabeledSource(FileSource):
         if len(splits) < 2:
             expected = "a column with at least two different values"
             self.refuse(f" All rows have {min(splits)!r}.", expected, "group_column")
-
-    def common_facts(self, index: FileIndex, files: SourceFiles) -> dict:
-        """Fields of ``SourceInfo`` that do not depend on the kind of examples."""
-        num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
-        return {
-            "dataset": self.name(),
-            "origin": self.settings.dataset,
-            "version": "1",
-            "label_names": files.label_names,
-            "num_examples": num_examples,
-            "test_share": 0.0 if "test" in num_examples else self.settings.test_share,
-            "skipped": dict(sorted(Counter(one.reason for one in index.skipped).items())),
-            "digest": index.digest(),
-        }
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""

@@ -34,6 +34,17 @@ class UndecodableError(ValueError):
         super().__init__(": ".join(filter(None, (reason, self.detail))))
 
 
+@contextmanager
+def reading_damaged() -> Iterator[None]:
+    """Raise UndecodableError for any error of a library that reads an image from a damaged file."""
+    try:
+        yield
+    except UndecodableError:
+        raise
+    except Exception as error:
+        raise UndecodableError("damaged or cut off", error) from error
+
+
 @message
 def quoted(path: str) -> str:
     """A path as printable text on one line."""
@@ -55,53 +66,36 @@ def cannot_be_read(path: str, reason: str) -> str:
 def stamps(folder: Path, refuse: Callable[[str, str], NoReturn]) -> dict[str, Stamp]:
     """Stamps of all files below ``folder``, by path. Hidden files are left out.
 
-    Links to folders are followed only inside ``folder``. A folder is entered once, under its own name if possible. If a
-    folder cannot be read, or a link leads out of ``folder``, ``refuse`` gets a hint and the expected data.
+    A link to a folder inside ``folder`` is left out, because its files have their own names. If a folder cannot be
+    read, or a link leads out of ``folder``, ``refuse`` gets a hint and the expected data.
     """
-    stamps: dict[str, Stamp] = {}
-    root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
-    while waiting or links:
-        # Links last and by name, because the order of directory entries differs between copies.
-        subfolder = waiting.pop() if waiting else links.pop(links.index(min(links)))
-        current = os.path.join(folder, subfolder)
-        real = os.path.realpath(current)
-        if real in entered:
-            continue
-        if not is_inside(real, root):
-            refuse(leads_out(current.rstrip("/"), real), "a folder without links to other folders")
-        entered.add(real)
-        try:
-            with os.scandir(current) as entries:
-                for entry in entries:
-                    name = entry.name
-                    if name.startswith("."):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{subfolder}{name}/")
-                    elif entry.is_symlink() and os.path.isdir(entry.path):
-                        links.append(f"{subfolder}{name}/")
-                    else:
-                        stamps[subfolder + name] = _stamp_of_entry(entry)
-        except OSError as error:
-            refuse(cannot_be_read(current.rstrip("/"), error.strerror), "readable folders")
+    stamps, root = {}, os.path.realpath(folder)
+
+    def fail(error: OSError) -> NoReturn:
+        refuse(cannot_be_read(error.filename, error.strerror), "readable folders")
+
+    for current, subfolders, names in os.walk(folder, onerror=fail):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for link in filter(os.path.islink, (os.path.join(current, name) for name in subfolders)):
+            if not is_inside(real := os.path.realpath(link), root):
+                refuse(leads_out(link, real), "a folder without links to other folders")
+        prefix = "" if current == str(folder) else f"{os.path.relpath(current, folder)}/"
+        paths = [prefix + name for name in names if not name.startswith(".")]
+        existing = stamps_of(folder, paths)
+        # A link to nothing, or to itself.
+        stamps |= existing | stamps_of(folder, [path for path in paths if path not in existing], os.lstat)
     return stamps
 
 
-def stamps_of(folder: Path, paths: Iterable[str]) -> dict[str, Stamp]:
+def stamps_of(
+    folder: Path, paths: Iterable[str], stat_of: Callable[[str], os.stat_result] = os.stat
+) -> dict[str, Stamp]:
     """Stamps of the existing files, by path."""
-    stamps = {}
+    stamps, top = {}, os.fspath(folder)
     for path in paths:
         with suppress(OSError):
-            stamps[path] = _stamp(os.stat(os.path.join(folder, path)))
+            stamps[path] = _stamp(stat_of(os.path.join(top, path)))
     return stamps
-
-
-def _stamp_of_entry(entry: os.DirEntry) -> Stamp:
-    try:
-        return _stamp(entry.stat())
-    except OSError:
-        # A link to nothing, or to itself.
-        return _stamp(entry.stat(follow_symlinks=False))
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -5,6 +5,7 @@ The format is detected from the content, not from the name. Upright JPEGs and PN
 per channel are converted, and so are BMP, WebP, AVIF, HEIC, the first frame of a GIF and the first page of a TIFF.
 """
 
+import contextlib
 import hashlib
 import io
 import multiprocessing.connection
@@ -27,8 +28,8 @@ from pipeline.errors import message
 from pipeline.optional_packages import install_command
 from pipeline.records.features import ImageForm
 from pipeline.settings.data import FULL_RANGE
-from pipeline.sources.file_index import Address, Example, Skipped
-from pipeline.sources.files import UndecodableError
+from pipeline.sources.file_index import Address, Examined, Example, Skipped
+from pipeline.sources.files import UndecodableError, reading_damaged
 
 # Maximum number of pixels by the header, which can state any size. 100 million pixels are 300 MB as RGB.
 MAX_PIXELS = 100_000_000
@@ -72,20 +73,17 @@ _PNG_DEPTH_AT = 24
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
-@dataclass(frozen=True)
-class Picture:
+@dataclass(frozen=True, kw_only=True)
+class Picture(Examined):
     """Properties of an image file, with the size of the upright image and the value range of a 16-bit image.
 
     ``encoding`` is the encoding in the records, "jpeg" for a JPEG and "png" for all others.
     """
 
-    digest: str
     encoding: str
     width: int
     height: int
     gray: bool
-    plain: bool
-    num_bytes: int
     levels: tuple[int, int] | None = None
 
 
@@ -150,13 +148,10 @@ def inspect(content: bytes) -> Picture:
     """
     image = _opened(_without_pixels(content))
     (width, height), mode, kind = image.size, image.mode, image.format
-    try:
+    with reading_damaged():
         # A JPEG is decoded at an eighth of its size, which avoids most of the work.
         image.draft(mode, (max(1, width // 8), max(1, height // 8)))
         image.load()
-    # Pillow raises many kinds for damaged files.
-    except Exception as error:
-        raise UndecodableError("damaged or cut off", error) from error
     orientation, levels = _orientation_of(image), None
     if orientation in _LYING:
         width, height = height, width
@@ -195,15 +190,11 @@ def _without_pixels(content: bytes) -> bytes:
 
 def _is_whole_png(content: bytes) -> bool:
     """Whether the checksums of a PNG are valid. TensorFlow requires it, Pillow does not."""
-    # Pillow does not look at the last chunk.
-    if not content.endswith(_PNG_END):
-        return False
-    try:
+    # Pillow raises many kinds of errors, and does not look at the last chunk.
+    with contextlib.suppress(Exception):
         _opened(content).verify()
-    # As Pillow raises for what it cannot read.
-    except Exception:
-        return False
-    return True
+        return content.endswith(_PNG_END)
+    return False
 
 
 def gray_pixels(content: bytes, side: int) -> np.ndarray:
@@ -252,7 +243,7 @@ def encode_plain(
     """
     image = _opened(content)
     size = [max(1, round(length * side / min(image.size))) for length in image.size]
-    try:
+    with reading_damaged():
         if side:
             # libjpeg skips details. Twice the new size leaves enough of them.
             image.draft(None, [2 * length for length in size])
@@ -279,8 +270,6 @@ def encode_plain(
             image.save(plain, "JPEG", quality=quality, subsampling=0)
         else:
             image.save(plain, "PNG", compress_level=1)
-    except Exception as error:
-        raise UndecodableError("damaged or cut off", error) from error
     return plain.getvalue()
 
 
@@ -319,19 +308,16 @@ def _orientation_of(image: Image.Image) -> int:
 def _opened(content: bytes) -> Image.Image:
     if not content:
         raise UndecodableError("empty")
-    try:
-        image = _identified(content)
-    except Image.DecompressionBombError as error:
-        raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}") from error
-    except UnidentifiedImageError as error:
-        if content.startswith(tuple(SIGNATURES.values())) or _HEIC.match(content):
-            raise UndecodableError("damaged or cut off") from error
-        description = _describe_format(content[:_LOOKED_AT_BYTES])
-        raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", description) from error
-    except UndecodableError:
-        raise
-    except Exception as error:
-        raise UndecodableError("damaged or cut off", error) from error
+    with reading_damaged():
+        try:
+            image = _identified(content)
+        except Image.DecompressionBombError as error:
+            raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}") from error
+        except UnidentifiedImageError as error:
+            if content.startswith(tuple(SIGNATURES.values())) or _HEIC.match(content):
+                raise UndecodableError("damaged or cut off") from error
+            description = _describe_format(content[:_LOOKED_AT_BYTES])
+            raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", description) from error
     if image.mode == "F":
         raise UndecodableError("floating-point pixels are not supported")
     width, height = image.size

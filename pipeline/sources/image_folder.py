@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 from pipeline.errors import message, plural
 from pipeline.records.features import Feature, image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
-from pipeline.sources.file_index import Address, Example, FileIndex, Skipped
+from pipeline.sources.file_index import Address, Example, Skipped
 from pipeline.sources.file_source import LABELS_NAME, LabeledSource, SourceFiles, split_called
 from pipeline.sources.files import Stamp, first_bytes, quoted, read_below
-from pipeline.sources.source import SourceInfo
 
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
@@ -55,26 +54,24 @@ class ImageSource(LabeledSource):
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
-        return examine(self.read, folder, [example for _, example in files.rows])
+        return examine(self.read, folder, files.listed)
 
-    def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence["Picture"]) -> SourceInfo:
-        """Describe the images."""
-        pictures, encodings = examined, {picture.encoding for picture in examined}
-        shapes = {(picture.height, picture.width) for picture in pictures}
-        sides = sorted(min(picture.height, picture.width) for picture in pictures)
+    def facts(self, files: SourceFiles, examined: Sequence["Picture"]) -> dict:
+        """Fields of ``SourceInfo`` that depend on the images."""
+        encodings = {picture.encoding for picture in examined}
+        shapes = {(picture.height, picture.width) for picture in examined}
+        sides = sorted(min(picture.height, picture.width) for picture in examined)
         sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
-        channels = 1 if all(picture.gray for picture in pictures) else 3
+        channels = 1 if all(picture.gray for picture in examined) else 3
         encoding = encodings.pop() if len(encodings) == 1 else "image"
         vector_type = _VECTOR_TYPES.get(files.problem)
         label = Feature((len(files.label_names),), vector_type) if vector_type else Feature((), "int64")
-        return SourceInfo(
-            features=image_spec((*sizes, channels), encoding, label),
-            problem=files.problem,
-            bytes_per_example=sum(picture.num_bytes for picture in pictures) // len(pictures),
-            shorter_sides=(sides[0], sides[len(sides) // 2], sides[-1]),
-            value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
-            **self.common_facts(index, files),
-        )
+        return {
+            "features": image_spec((*sizes, channels), encoding, label),
+            "problem": files.problem,
+            "shorter_sides": (sides[0], sides[len(sides) // 2], sides[-1]),
+            "value_range": _value_range(self.settings, [picture.levels for picture in examined if picture.levels]),
+        }
 
 
 def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -115,15 +112,15 @@ class LabelFolders(LabeledSource):
     def find_files(self) -> SourceFiles:
         """The examples below folders of labels."""
         stamps = self.all_stamps()
-        rows = self._rows({path: stamp for path, stamp in stamps.items() if self.may_be_example(path)})
+        examples = self._examples({path: stamp for path, stamp in stamps.items() if self.may_be_example(path)})
         # Files beside the folders of the labels are expected.
         if ignored := sorted(path for path in stamps if "/" in path and not self.may_be_example(path)):
             count = plural(len(ignored), "file")
             _logger.info("Ignoring %s whose names are not those of %ss, such as %s.", count, self.noun, ignored[0])
         if not self.settings.label_pattern:
-            self._warn_of_empty({example.path for _, example in rows})
-        labels = self.ordered_labels(example.label for _, example in rows)
-        return SourceFiles(rows, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
+            self._warn_of_empty({example.path for example in examples})
+        labels = self.ordered_labels(example.label for example in examples)
+        return SourceFiles(examples, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
 
     def _warn_of_empty(self, paths: Set[str]) -> None:
         used = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
@@ -133,7 +130,7 @@ class LabelFolders(LabeledSource):
             if (name := folder.relative_to(self.folder()).as_posix()) not in used:
                 _logger.warning("Folder %s contains no %s, so it is not a label.", quoted(name), self.noun)
 
-    def _rows(self, files: Mapping[str, Stamp]) -> list[tuple[str, Example]]:
+    def _examples(self, files: Mapping[str, Stamp]) -> list[Example]:
         parts, pattern = {file: file.split("/") for file in files}, self.settings.label_pattern
         label_folders = 0 if pattern else 1
         splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
@@ -148,7 +145,8 @@ class LabelFolders(LabeledSource):
             self.refuse(" It has no train split.")
         labels = self._labels_by(pattern, parts) if pattern else {file: one[has_splits] for file, one in parts.items()}
         return [
-            (one[0] if has_splits else "train", Example(file, labels[file], files[file])) for file, one in parts.items()
+            Example(file, labels[file], files[file], split=one[0] if has_splits else "train")
+            for file, one in parts.items()
         ]
 
     def _labels_by(self, pattern: str, files: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pipeline import machine
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
-from pipeline.sources.file_index import Address, IndexedSplit, read_index
+from pipeline.sources.file_index import read_index
 from pipeline.sources.image_files import UndecodableError, encode_plain, stored_bytes
 from pipeline.sources.source import SOURCES, Location, SourceInfo
 
@@ -36,8 +36,20 @@ def read_images(
     indexed, channels = read_index(location.listing).splits[split], info.features[IMAGE].shape[2]
     read_file, size = partial(SOURCES.load(info.origin).read, location.folder), batch_size(form)
 
+    def stored(index: int) -> bytes:
+        path = indexed.paths[index]
+        try:
+            content = read_file(indexed.addresses[index] if indexed.addresses else path)
+            if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
+                raise UndecodableError("changed")
+            return stored_bytes(content, form, is_plain=indexed.plain[index], limits=info.value_range)
+        except (OSError, UndecodableError) as error:
+            raise ChangedSourceError(
+                f"{path}: the file changed after the Source stage ({error}). Run again to rebuild the Source stage."
+            ) from error
+
     def read(batch: range) -> dict:
-        contents = [_content(read_file, indexed, index, form, info.value_range) for index in batch]
+        contents = [*map(stored, batch)]
         images = pixels_of(contents, form, channels) if form.encoding == "raw" else contents
         return {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], info.features[LABEL].dtype)}
 
@@ -62,40 +74,15 @@ def converted(batches: Iterable[Batch], convert: Callable[[Batch], dict]) -> Ite
 
 
 def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.ndarray:
-    """Decode image files with Pillow to uint8 (files, height, width, channels)."""
+    """Decode image files with TensorFlow to uint8 (files, height, width, channels)."""
     decoder = _decoder(form, channels)
     try:
         return decoder(tf.constant(contents)).numpy()
     except tf.errors.OpError:
         # Pillow alone decodes a few damaged files, and has found them usable.
-        return np.concatenate([_decoded(decoder, content) for content in contents])
-
-
-def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.ndarray:
-    try:
-        return decoder(tf.constant([content])).numpy()
-    except tf.errors.OpError:
-        return decoder(tf.constant([encode_plain(content)])).numpy()
-
-
-def _content(
-    read_file: Callable[[Address | str], bytes],
-    indexed: IndexedSplit,
-    index: int,
-    form: ImageForm,
-    value_range: tuple[int, int],
-) -> bytes:
-    """The bytes in the records. See ``stored_bytes``."""
-    path = indexed.paths[index]
-    try:
-        content = read_file(indexed.addresses[index] if indexed.addresses else path)
-        if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
-            raise UndecodableError("changed")
-        return stored_bytes(content, form, is_plain=indexed.plain[index], limits=value_range)
-    except (OSError, UndecodableError) as error:
-        raise ChangedSourceError(
-            f"{path}: the file changed after the Source stage ({error}). Run again to rebuild the Source stage."
-        ) from error
+        if len(contents) == 1:
+            return decoder(tf.constant([encode_plain(contents[0])])).numpy()
+        return np.concatenate([pixels_of([content], form, channels) for content in contents])
 
 
 @cache

@@ -6,12 +6,11 @@ checked only once. A record contains the first bytes of a text in UTF-8, so all 
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.records.features import KEY, LABEL, TEXT, Feature
-from pipeline.sources.file_index import Example, FileIndex, Skipped, read_index
+from pipeline.sources.file_index import Examined, Example, Skipped, read_index
 from pipeline.sources.file_source import LabeledSource, SourceFiles
 from pipeline.sources.files import UndecodableError, detect_encoding, read_below, stamps_of
 from pipeline.sources.image_folder import LabelFolders
@@ -26,21 +25,11 @@ if TYPE_CHECKING:
 _READ_AT_ONCE = 4_096
 
 
-@dataclass(frozen=True)
-class ExaminedText:
-    """A text that can be used. ``digest`` is the hex sha256 of its file or cell."""
-
-    digest: str
-    num_bytes: int
-    plain: bool = True
-
-
 class LabeledTexts(LabeledSource):
     """Texts with labels. Subclasses find them."""
 
     reader = "pipeline.sources.labeled_texts:read_texts"
     noun = "text"
-    folder_kind, table_kind = "text_folder", "text_table"
 
     def content(self, folder: Path, files: SourceFiles, example: Example) -> bytes:
         """Read the file or cell of a text. Raises UndecodableError."""
@@ -48,7 +37,7 @@ class LabeledTexts(LabeledSource):
 
     def examine(
         self, folder: Path, files: SourceFiles, artifact: Path
-    ) -> tuple[Mapping[str, ExaminedText], Sequence[Skipped]]:
+    ) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
         """Check every text, and write the texts of each split to the artifact."""
         # Luigi's process imports this module, but no NumPy.
         import numpy as np
@@ -66,26 +55,20 @@ class LabeledTexts(LabeledSource):
                         digest = hashlib.sha256(content).hexdigest() if content else ""
                         skipped.append(Skipped(example.path, example.stamp, digest, error.reason, error.detail))
                         continue
-                    examined[example.path] = ExaminedText(hashlib.sha256(content).hexdigest(), len(text))
+                    examined[example.path] = Examined(digest=hashlib.sha256(content).hexdigest(), num_bytes=len(text))
                     ends.append(end := end + len(text))
                     output.write(text)
             np.array(ends, "<i8").tofile(_path(artifact, split, "ends"))
         return examined, skipped
 
-    def describe(self, index: FileIndex, files: SourceFiles, examined: Sequence[ExaminedText]) -> SourceInfo:
-        """Describe the texts. Their shape is the number of bytes of the longest."""
-        sizes = [text.num_bytes for text in examined]
+    def facts(self, files: SourceFiles, examined: Sequence[Examined]) -> dict:
+        """Fields of ``SourceInfo`` that depend on the texts. Their shape is the number of bytes of the longest."""
         features = {
             KEY: Feature((), "string", "utf8"),
             LABEL: Feature((), "int64"),
-            TEXT: Feature((max(sizes),), "uint8"),
+            TEXT: Feature((max(text.num_bytes for text in examined),), "uint8"),
         }
-        return SourceInfo(
-            problem="text_classification",
-            features=features,
-            bytes_per_example=sum(sizes) // len(sizes),
-            **self.common_facts(index, files),
-        )
+        return {"problem": "text_classification", "features": features}
 
 
 class TextFolder(LabelFolders, LabeledTexts):
@@ -110,11 +93,11 @@ class TextTable(LabeledTexts, Table):
 
     def find_files(self) -> SourceFiles:
         """The texts in the table."""
-        cells, targets, rows = self.examples()
+        cells, targets, examples = self.examples()
         if targets.problem != CLASSES:
             self.refuse(f" It is for the problem {targets.problem} of images.", "a column of labels", "label_column")
-        contents = {example.path: cell for cell, (_, example) in zip(cells, rows, strict=True)}
-        return SourceFiles(rows, stamps_of(self.folder(), [self.path.name]), targets.names, cells=contents)
+        contents = {example.path: cell for cell, example in zip(cells, examples, strict=True)}
+        return SourceFiles(examples, stamps_of(self.folder(), [self.path.name]), targets.names, cells=contents)
 
     def content(self, folder: Path, files: SourceFiles, example: Example) -> bytes:
         """The cell of a text."""

@@ -153,10 +153,6 @@ class Kind(ABC):
         """Whether the data are on this machine."""
         return True
 
-    def place(self) -> str:
-        """Folder or file of the data on this machine. "" if they are generated."""
-        return ""
-
     def location(self, artifact: Path) -> Location:
         """Paths of the data. ``artifact`` is the folder of the source's artifact."""
         return Location(artifact=str(artifact))
@@ -199,17 +195,13 @@ class Kind(ABC):
 
 def kind_of(settings: SourceSettings) -> Kind:
     """The kind of source that ``settings`` request."""
-    return _kind(SYNTHETIC, settings) if settings.origin == PLACEHOLDER else dataset_of(settings)
+    return SOURCES.load(SYNTHETIC)(settings) if settings.origin == PLACEHOLDER else dataset_of(settings)
 
 
 def dataset_of(settings: SourceSettings) -> Kind:
     """Like ``kind_of``, but ignore a requested placeholder."""
     is_kind = settings.has_path or SOURCES.is_outside(settings.dataset)
-    return _kind(settings.dataset if is_kind else TFDS, settings)
-
-
-def _kind(origin: str, settings: SourceSettings) -> Kind:
-    return SOURCES.load(origin)(settings)
+    return SOURCES.load(settings.dataset if is_kind else TFDS)(settings)
 
 
 def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
@@ -224,28 +216,26 @@ def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
             "for %s. The next run tries %s again.",
             *(settings.dataset, error, settings.dataset, settings.dataset),
         )
-        return _kind(SYNTHETIC, settings).find(folder)
+        return SOURCES.load(SYNTHETIC)(settings).find(folder)
 
 
 def availability(settings: SourceSettings) -> str:
     """Describe how the dataset would be obtained. Raises the errors of ``resolve`` that come before a download."""
-    kind, unavailable = kind_of(settings), None
+    kind = kind_of(settings)
     try:
         kind.check()
     except DatasetUnavailableError as error:
         if not settings.may_be_replaced:
             raise
-        unavailable = error
-    return _described(kind, unavailable)
+        return _described(kind, error)
+    return _described(kind)
 
 
 @message
-def _described(kind: Kind, unavailable: Exception | None) -> str:
+def _described(kind: Kind, unavailable: Exception | None = None) -> str:
     if unavailable:
         return f"unavailable, so a run uses the placeholder dataset. {unavailable}"
-    if not kind.is_at_hand():
-        return f"{kind.name()} is available for download"
-    return f"{kind.name()} is in {kind.place()}" if kind.place() else f"{kind.name()} is a generated dataset"
+    return f"{kind.name()} is available{'' if kind.is_at_hand() else ' for download'}"
 
 
 def read_batches(

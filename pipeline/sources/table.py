@@ -58,7 +58,7 @@ class Table(ImageSource):
         """The images that the table lists."""
         folder = self.folder()
         _, targets, examples = self.examples()
-        paths = [example.path for _, example in examples]
+        paths = [example.path for example in examples]
         stamps = stamps_of(folder, paths)
         if not stamps:
             self.refuse(
@@ -69,19 +69,16 @@ class Table(ImageSource):
                 "paths of existing images",
                 "path_column",
             )
-        rows = [
-            (split, example._replace(stamp=stamps.get(example.path, ())))
-            for split, example in sorted(examples, key=lambda row: row[1].path)
-        ]
-        return SourceFiles(rows, stamps_of(folder, [self.path.name]), targets.names, targets.problem)
+        listed = [one._replace(stamp=stamps.get(one.path, ())) for one in sorted(examples, key=lambda one: one.path)]
+        return SourceFiles(listed, stamps_of(folder, [self.path.name]), targets.names, targets.problem)
 
     def names_of(self, cells: Sequence[str]) -> list[str]:
         """Paths of the images from the cells of their column."""
         folder = self.folder()
         return [self._path_in_folder(cell, folder) for cell in cells]
 
-    def examples(self) -> tuple[list[str], Targets, list[tuple[str, Example]]]:
-        """Read the table. Returns the cells with the examples, the labels, and the split and example of each row."""
+    def examples(self) -> tuple[list[str], Targets, list[Example]]:
+        """Read the table. Returns the cells with the examples, the labels, and the example of each row."""
         settings, columns_read = self.settings, self._columns()
         cells_of = {setting: cells for setting, _, cells in columns_read}
         names, columns = zip(*(column[1:] for column in columns_read if column[0] == "label_column"), strict=True)
@@ -96,7 +93,7 @@ class Table(ImageSource):
             self.refuse(expected="a table with rows of the train split")
         targets = targets_of(settings, names, columns, self.refuse)
         examples = [
-            (split, Example(path, label, group=group))
+            Example(path, label, group=group, split=split)
             for path, label, split, group in zip(paths, targets.labels, split_names, groups, strict=True)
         ]
         return cells, targets, examples

@@ -98,7 +98,7 @@ class Text(FileSource):
         # Beside folders of splits a file is a note.
         files = SourceFiles(
             [
-                (path.partition("/")[0] if has_splits else "train", Example(path, stamp=stamp))
+                Example(path, stamp=stamp, split=path.partition("/")[0] if has_splits else "train")
                 for path, stamp in stamps_by_path.items()
                 if "/" in path or not has_splits
             ]

@@ -43,13 +43,9 @@ class Tfds(Kind):
         """Whether a prepared copy exists."""
         return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)
 
-    def place(self) -> str:
-        """The folder of prepared datasets."""
-        return str(datasets_folder(self.settings.tfds_data_dir))
-
     def location(self, artifact: Path) -> Location:
         """The absolute folder of all datasets, for processes with another environment."""
-        return Location(tfds_data_dir=self.place(), artifact=str(artifact))
+        return Location(tfds_data_dir=str(datasets_folder(self.settings.tfds_data_dir)), artifact=str(artifact))
 
     def check(self) -> None:
         """Check that a prepared copy exists or the hosts answer."""

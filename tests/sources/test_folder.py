@@ -160,7 +160,7 @@ def a_linked_folder(tmp_path):
         (lambda tmp_path: tmp_path / "nowhere", "It does not exist. Change it"),
         (
             lambda tmp_path: write_folder(tmp_path, a=1) / "a" / "000.png",
-            "It is a file. For a table of images, set dataset",
+            "It is a file. Change it",
         ),
         (empty, "It contains no images."),
         (

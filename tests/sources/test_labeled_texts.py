@@ -166,11 +166,11 @@ def test_a_table_without_texts_and_labels_is_refused(rows, header, settings, mes
         resolved(write_table(tmp_path, "csv", rows, header), tmp_path / "source", **settings)
 
 
-def test_wrong_kinds_of_paths_name_the_other_kind(tmp_path):
+def test_wrong_kinds_of_paths_are_refused(tmp_path):
     folder, table = write_folder(tmp_path), write_table(tmp_path, "csv")
-    with pytest.raises(SettingsError, match="For a table of texts, set dataset = text_table"):
+    with pytest.raises(SettingsError, match=r"expected a folder of texts.*It is a file\."):
         resolved(table, tmp_path / "source", dataset="text_folder")
-    with pytest.raises(SettingsError, match="For a folder of texts, set dataset = text_folder"):
+    with pytest.raises(SettingsError, match=r"expected a table of texts.*It is a folder\."):
         resolved(folder, tmp_path / "source", dataset="text_table")
     with pytest.raises(SettingsError, match="no placeholder has texts with labels"):
         SourceSettings(dataset="text_folder", path=str(folder), origin="placeholder").check()

@@ -185,7 +185,7 @@ def test_a_file_that_is_no_table(images, name, content, said):
 
 
 def test_a_path_that_is_no_table(images):
-    assert "It is a folder. For a folder of images, set dataset = folder." in refused(images)
+    assert "It is a folder." in refused(images)
     assert "It does not exist." in refused(images / "labels.csv")
 
 

@@ -9,36 +9,24 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from pipeline.errors import DamagedArtifactError, PipelineError
 from pipeline.sources.file_index import Address, Example, FileIndex
 from pipeline.sources.file_source import LABELS_NAME, SourceFiles, checked_labels, split_called
-from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, stamps_of
+from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, reading_damaged, stamps_of
 from pipeline.sources.image_folder import ImageSource
 
 #: Maximum bytes that are read into memory at once, such as an image or a row group of a Parquet file.
 MAX_BYTES = 2**30
 
 
-class Row(NamedTuple):
-    """An image inside a file. ``path`` and ``group`` are empty, and ``split`` is None, if the file has none."""
-
-    label: int | str | None
-    address: Address
-    path: str = ""
-    split: str | None = None
-    group: str = ""
-
-
 class ContainerSource(ImageSource):
     """Images inside files. Subclasses list and read them."""
 
     @abstractmethod
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
-        """List the images of a file.
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
+        """List the images of a file. Their labels may be numbers, and their split None. Paths and groups may be empty.
 
         Args:
             path: Absolute path of the file.
@@ -71,14 +59,10 @@ class ContainerSource(ImageSource):
         paths = [_path(row, has_splits=has_splits) for *_, row in rows]
         if "" in paths or len({*paths}) < len(paths):
             paths = [f"{file}/{number}" if self.is_folder() else str(number) for file, number, _ in rows]
-        labels = [row.label for *_, row in rows]
+        examples = [row._replace(path=path) for path, (*_, row) in zip(paths, rows, strict=True)]
+        labels = checked_labels(names, self.settings.path, "path") if names else None
         files = SourceFiles(
-            [
-                (row.split, Example(path, row.label, (), row.address, row.group))
-                for path, (*_, row) in zip(paths, rows, strict=True)
-            ],
-            self._stamps(),
-            checked_labels(names, self.settings.path, "path") if names else self.ordered_labels(labels),
+            examples, self._stamps(), labels or self.ordered_labels(example.label for example in examples)
         )
         if "train" not in files.examples:
             self.refuse(" It has no train split.")
@@ -106,7 +90,7 @@ class ContainerSource(ImageSource):
             self.refuse(" It has no file of the train split." if files else " It contains no such file.")
         return splits
 
-    def _listing(self, file: str) -> tuple[Sequence[str], list[Row]]:
+    def _listing(self, file: str) -> tuple[Sequence[str], list[Example]]:
         path = self.folder() / file
         try:
             names, rows = self.rows(path, file)
@@ -119,7 +103,7 @@ class ContainerSource(ImageSource):
                 f"{quoted(str(path))} cannot be read ({type(error).__name__}: {error}). Replace or remove the file."
             ) from error
 
-    def _checked(self, row: Row, at: tuple[int, str], split: str, names: Sequence[str]) -> Row:
+    def _checked(self, row: Example, at: tuple[int, str], split: str, names: Sequence[str]) -> Example:
         """The row with the name of its label and of its split, which is that of its file if it has none."""
         label, split = row.label, split if row.split is None else row.split
         if isinstance(label, int) and 0 <= label < (len(names) or label + 1):
@@ -139,7 +123,7 @@ def _split_in(path: str) -> str:
     return next(filter(None, map(split_called, words)), "train")
 
 
-def _path(row: Row, *, has_splits: bool) -> str:
+def _path(row: Example, *, has_splits: bool) -> str:
     """The path of an image in a folder of images. "" if it has no stored path."""
     parts = [part for part in re.split(r"[/\\]", row.path) if part not in ("", ".", "..")]
     if len(parts) == 1:
@@ -148,17 +132,6 @@ def _path(row: Row, *, has_splits: bool) -> str:
     if parts and has_splits and split_called(parts[0]) != split:
         parts.insert(0, split)
     return "/".join(parts)
-
-
-@contextmanager
-def reading_damaged() -> Iterator[None]:
-    """Raise UndecodableError for any error of a library that reads an image from a damaged file."""
-    try:
-        yield
-    except UndecodableError:
-        raise
-    except Exception as error:
-        raise UndecodableError("damaged or cut off", error) from error
 
 
 def read_range(folder: str, address: Address) -> bytes:

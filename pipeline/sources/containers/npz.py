@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pipeline import machine
 from pipeline.errors import message
-from pipeline.sources.containers import ContainerSource, Row, reading_damaged
-from pipeline.sources.file_index import Address
+from pipeline.sources.containers import ContainerSource
+from pipeline.sources.file_index import Address, Example
 from pipeline.sources.file_source import split_called
-from pipeline.sources.files import cached_until_replaced
+from pipeline.sources.files import cached_until_replaced, reading_damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,11 +48,11 @@ class Npz(ContainerSource):
     def _expected(self) -> str:
         return "a NumPy file of images and labels, or a folder of them"
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
         """The images of all splits. See ``ContainerSource``."""
         return (), self._rows(path, file)
 
-    def _rows(self, path: Path, file: str) -> Iterator[Row]:
+    def _rows(self, path: Path, file: str) -> Iterator[Example]:
         import numpy as np
 
         with np.load(path, allow_pickle=False) as arrays:
@@ -75,4 +75,4 @@ class Npz(ContainerSource):
             if values.size != len(pixels):
                 self.refuse(f" {labels} has {values.size:,} values for {len(pixels):,} images. Store one label each.")
             for row, label in enumerate(values.reshape(-1).tolist()):
-                yield Row(label, (file, images, row), "", splits[images])
+                yield Example("", label, address=(file, images, row), split=splits[images])

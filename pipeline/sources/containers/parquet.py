@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import message
-from pipeline.sources.containers import MAX_BYTES, ContainerSource, Row, reading_damaged
-from pipeline.sources.file_index import Address
-from pipeline.sources.files import UndecodableError, cached_until_replaced
+from pipeline.sources.containers import MAX_BYTES, ContainerSource
+from pipeline.sources.file_index import Address, Example
+from pipeline.sources.files import UndecodableError, cached_until_replaced, reading_damaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ class Parquet(ContainerSource):
             return bool(_image_columns(read_schema(path)))
         return False
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
         """The images of all row groups. See ``ContainerSource``."""
         from pyarrow.parquet import read_schema
 
@@ -90,7 +90,7 @@ class Parquet(ContainerSource):
             self.refuse(f" The file has the columns {names}.", f"a column of {self.settings.path}", setting)
         return name if name in candidates else candidates[0]
 
-    def _rows(self, path: Path, file: str, image: str, label: str, split: str, group: str) -> Iterator[Row]:
+    def _rows(self, path: Path, file: str, image: str, label: str, split: str, group: str) -> Iterator[Example]:
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(path) as parquet:
@@ -102,7 +102,8 @@ class Parquet(ContainerSource):
                 for row, values in enumerate(parquet.read_row_group(number, columns=columns).to_pylist()):
                     stored, value = values.get(image) or {}, values.get(group)
                     name, address = stored.get("path") or "", (file, image, number, row)
-                    yield Row(values[label], address, name, values.get(split), "" if value is None else str(value))
+                    of_group = "" if value is None else str(value)
+                    yield Example(name, values[label], (), address, of_group, values.get(split))
 
 
 def _image_columns(schema: "pa.Schema") -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import message
-from pipeline.sources.containers import ContainerSource, Row, read_range
+from pipeline.sources.containers import ContainerSource, read_range
+from pipeline.sources.file_index import Example
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,7 +31,7 @@ class TFRecord(ContainerSource):
     def _expected(self) -> str:
         return "an uncompressed TFRecord file of images and labels, or a folder of them"
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
         """The examples. See ``ContainerSource``."""
         records = _records(path)
         first = next(records, None)
@@ -71,8 +72,9 @@ def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:
 
 def _row(
     file: str, image: str, label: str, start: int, record: bytes, features: "Mapping[str, tf.train.Feature]"
-) -> Row:
+) -> Example:
     content = features[image].bytes_list.value[0]
     values = features[label].int64_list.value or [text.decode() for text in features[label].bytes_list.value]
     names = [features[name].bytes_list.value[0].decode() for name in _NAMES if name in features]
-    return Row(values[0], (file, start + record.index(content), len(content)), names[0] if names else "")
+    address = (file, start + record.index(content), len(content))
+    return Example(names[0] if names else "", values[0], address=address, split=None)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import message
-from pipeline.sources.containers import ContainerSource, Row, read_range
+from pipeline.sources.containers import ContainerSource, read_range
+from pipeline.sources.file_index import Example
 from pipeline.sources.image_folder import ImageFolder
 
 _MAX_LABEL_BYTES = 2**20
@@ -27,11 +28,11 @@ class WebDataset(ContainerSource):
     def _expected(self) -> str:
         return "an uncompressed tar file of images and labels, or a folder of them"
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Row]]:
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
         """The examples with an image. See ``ContainerSource``."""
         return (), self._rows(path, file)
 
-    def _rows(self, path: Path, file: str) -> Iterator[Row]:
+    def _rows(self, path: Path, file: str) -> Iterator[Example]:
         with tarfile.open(path, "r:") as tar:
             members = (member for member in tar if member.isreg() and not member.issparse())
             for _, group in itertools.groupby(members, lambda member: re.match(r"(.*/)?[^.]*", member.name)[0]):
@@ -39,7 +40,7 @@ class WebDataset(ContainerSource):
                 images = [member for member in parts.values() if ImageFolder.has_name(member.name)]
                 if images:
                     address = (file, images[0].offset_data, images[0].size)
-                    yield Row(self._label_in(tar, parts), address, images[0].name)
+                    yield Example(images[0].name, self._label_in(tar, parts), address=address, split=None)
 
     def _label_in(self, tar: tarfile.TarFile, parts: Mapping[str, tarfile.TarInfo]) -> int | str | None:
         ending = next((ending for ending in ("cls", "json") if ending in parts), "")
