@@ -106,7 +106,7 @@ def test_the_manifest_says_where_each_feature_lies(records):
     for name in manifest["splits"]:
         about = manifest["splits"][name]
         layout = FixedLayout(spec_from_json(manifest["feature_spec"]), len(manifest["label_names"]), about["key_bytes"])
-        assert Rows.of_manifest(manifest, name) == layout.rows
+        assert Rows.of_manifest(records, manifest, name) == layout.rows
 
 
 @given(size=st.integers(0, 300), seed=st.integers(0, 2**63), epoch=st.integers(0, 2**31))
