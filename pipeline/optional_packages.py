@@ -4,12 +4,14 @@ A setting may name user code, or a class of a library that takes seconds to impo
 """
 
 import ast
+import contextlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
 import symtable
+import sys
 import sysconfig
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 DISTRIBUTION = "tensorcraft-pipeline"
@@ -21,6 +23,18 @@ _BY_MAKE = {
 }
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
+
+
+@contextlib.contextmanager
+def hidden(*modules: str) -> Iterator[None]:
+    """Context in which modules cannot be imported. Libraries that use them only if they exist import faster."""
+    names = {*modules} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 def installed_version(distribution: str) -> str | None:

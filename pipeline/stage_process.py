@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from pipeline import errors, machine, progress
 from pipeline.errors import PipelineError, WorkerDiedError, causes, error_for_user
+from pipeline.optional_packages import hidden
 
 #: If this variable is 1, functions run in this process, for debuggers.
 IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
@@ -35,6 +36,8 @@ GRACE_SECONDS = 20.0
 _GROUP_GRACE_SECONDS = 2.0
 _RESEND_SECONDS = 10.0
 _TENSORFLOW = "tensorflow"
+# Keras imports these if they are installed, for functions that no stage calls. So does TensorFlow with JAX.
+_UNUSED = ("IPython", "matplotlib", "pandas")
 # Log lines of native libraries during import, of Gloo during connection, and of LiteRT's converter and interpreter.
 _LOG_LINE = re.compile(
     r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]|"
@@ -342,7 +345,8 @@ def _serve() -> None:
         while not responses.is_closed:
             job = jobs.get()
             try:
-                function = validate_call(pkgutil.resolve_name(job["function"]))
+                with hidden(*_UNUSED, *(["jax"] if os.environ["KERAS_BACKEND"] == _TENSORFLOW else [])):
+                    function = validate_call(pkgutil.resolve_name(job["function"]))
                 responses.send("result", function(**job["arguments"]))
             except (Exception, SystemExit) as error:
                 responses.send("error", describe_error(error))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from pipeline.errors import SettingsError
+from pipeline.optional_packages import hidden
 from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
 from pipeline.settings.setting_error import record_sources
 
@@ -64,12 +65,9 @@ def load() -> None:
     """Let Luigi read the settings files. Call this before Luigi is imported."""
     own_file, scheduler = os.environ.pop(_OWN_FILE, None), os.environ.get("TENSORCRAFT_SCHEDULER")
     # Luigi needs none of these here. They take longer to import than Luigi itself.
-    unused = {"jsonschema", "tornado", *(["requests"] if scheduler != "central" else [])} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(unused))
-    import luigi.configuration
+    with hidden("jsonschema", "tornado", *([] if scheduler == "central" else ["requests"])):
+        import luigi.configuration
 
-    for name in unused:
-        del sys.modules[name]
     files = existing("config.ini")
     if scheduler == "central":
         files += existing("central.ini")

@@ -4,7 +4,7 @@
 """
 
 import numpy as np
-import scipy.stats
+import scipy
 
 #: Threshold without a validation split to choose it.
 HALF = 0.5

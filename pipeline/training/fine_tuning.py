@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 
 from pipeline.models.model import last_layer, named_layers
 from pipeline.runs.initial_weights import InitialWeights
@@ -138,6 +137,9 @@ _LINKS = {
         lambda values, targets: -targets * scipy.special.log_softmax(values, axis=1),
         lambda values: scipy.special.softmax(values, axis=1),
     ),
-    "sigmoid": (lambda values, targets: np.logaddexp(0, values) - targets * values, scipy.special.expit),
+    "sigmoid": (
+        lambda values, targets: np.logaddexp(0, values) - targets * values,
+        lambda values: scipy.special.expit(values),
+    ),
     "identity": (lambda values, targets: (values - targets) ** 2 / 2, lambda values: values),
 }

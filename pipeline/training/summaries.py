@@ -6,7 +6,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorboard.plugins.hparams import api as hparams
 
 from pipeline.hardware.runtime import Runtime
 from pipeline.problems.units import Units
@@ -38,6 +37,9 @@ class Summaries:
 
         ``record`` has the settings, precision and fingerprint. ``images`` are uint8 (n, height, width, channels).
         """
+        # With boto3, this takes a quarter of a second to import, and training can start without it.
+        from tensorboard.plugins.hparams import api as hparams
+
         tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
         self._writers["run"] = writer = tf.summary.create_file_writer(str(self._folder))
         with writer.as_default(step=record["epochs"]):

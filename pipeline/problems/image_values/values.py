@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
-import scipy.stats
+import scipy
 
 from pipeline.problems.classification import Predictions
 from pipeline.problems.image_values.worst import common_facts, mean_loss, predict, quick_metrics
