@@ -61,7 +61,7 @@ _logger = logging.getLogger(__name__)
 
 def in_child(
     function: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, Any] | None,
     *,
     returns: type | None = None,
     backend: str = _TENSORFLOW,
@@ -74,7 +74,7 @@ def in_child(
     Args:
         function: The function, as ``module:function``.
         arguments: Keyword arguments of plain data, paths, dataclasses and pydantic models. Pydantic converts them by
-            the annotations of the function.
+            the annotations of the function. None only imports the function, and does not wait for that.
         returns: Class of the result, if it is not plain data.
         backend: Keras's backend in the child. A single child with TensorFlow serves all stages.
         cpu_devices: Logical CPU devices that the function needs. A child with another number is replaced.
@@ -94,7 +94,7 @@ def in_child(
     keras = sys.modules.get("keras")
     current_backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
     if os.environ.get(IN_PROCESS) == "1" and backend == current_backend and not in_new_process:
-        return pkgutil.resolve_name(function)(**arguments)
+        return None if arguments is None else pkgutil.resolve_name(function)(**arguments)
     shared = _shared_child(cpu_devices) if backend == _TENSORFLOW and not in_new_process else None
     child = shared or _Child(backend, cpu_devices, is_in_process_group=is_in_process_group)
     try:
@@ -146,13 +146,13 @@ class _Child:
         self._stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
         self._stderr_thread.start()
 
-    def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
+    def call(self, function: str, arguments: Mapping[str, Any] | None) -> Any:
         try:
             job = to_json({"function": function, "arguments": arguments})
             # The child may have ended.
             with contextlib.suppress(BrokenPipeError):
                 print(job, file=self.process.stdin, flush=True)
-            kind, value = self._receive()
+            kind, value = ("result", None) if arguments is None else self._receive()
         except BaseException:
             self._terminate()
             raise
@@ -347,9 +347,12 @@ def _serve() -> None:
             try:
                 with hidden(*_UNUSED, *(["jax"] if os.environ["KERAS_BACKEND"] == _TENSORFLOW else [])):
                     function = validate_call(pkgutil.resolve_name(job["function"]))
-                responses.send("result", function(**job["arguments"]))
+                if job["arguments"] is not None:
+                    responses.send("result", function(**job["arguments"]))
             except (Exception, SystemExit) as error:
-                responses.send("error", describe_error(error))
+                # The call raises the error of an import again.
+                if job["arguments"] is not None:
+                    responses.send("error", describe_error(error))
     os._exit(128 + signal.SIGTERM)
 
 

@@ -207,7 +207,12 @@ class Stage(Configured, luigi.Task):
                 return True
             self.check()
             lock.hold(root_folder(), on_busy=Storage().on_busy)
+            if is_complete:
+                self.prepare()
         return False
+
+    def prepare(self) -> None:
+        """Start work that the build waits for. The inputs are complete."""
 
     def run(self) -> None:
         """Build the artifact and publish it, unless a fresh one exists."""

@@ -157,6 +157,11 @@ class Train(Stage, parameters=TrainSettings):
                 raise error
         return False
 
+    def prepare(self) -> None:
+        # The import takes seconds, and this process does not need to wait for it. Luigi would fork several workers.
+        if choose_backend(self.settings) != JAX and luigi.interface.core().workers == 1:
+            in_child("pipeline.training.train:train", None, cpu_devices=self.settings.replicas)
+
     def is_resolved(self) -> bool:
         return super().is_resolved() and not self._weights_to_download()
 
