@@ -61,12 +61,11 @@ def is_local(path: Path) -> bool:
 
 def find_module(module: str) -> importlib.machinery.ModuleSpec | None:
     """Find the file of a module without importing its packages. None if it does not exist."""
-    package, *names = module.split(".")
-    spec, path = importlib.util.find_spec(package), package
-    for name in names:
-        path = f"{path}.{name}"
-        spec = spec and importlib.machinery.PathFinder.find_spec(path, spec.submodule_search_locations or [])
-    return spec
+    package = module.rpartition(".")[0]
+    if not package:
+        return importlib.util.find_spec(module)
+    spec = getattr(sys.modules.get(package), "__spec__", None) or find_module(package)
+    return spec and importlib.machinery.PathFinder.find_spec(module, spec.submodule_search_locations or [])
 
 
 def has_name(module: str, name: str, visited: Set[str] = frozenset()) -> bool:

@@ -6,11 +6,18 @@ including the child process of a stage and workers of Beam.
 
 import importlib.metadata
 import pkgutil
+import sys
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from pipeline.errors import SettingsError
+
+
+@cache
+def _entry_points(path: tuple[str, ...]) -> Any:
+    """The entry points of all packages in ``path``, which is ``sys.path``."""
+    return importlib.metadata.entry_points()
 
 
 class Registry(Mapping[str, str]):
@@ -24,8 +31,8 @@ class Registry(Mapping[str, str]):
     @cached_property
     def _outside(self) -> Mapping[str, str]:
         # The search takes tens of milliseconds, so it waits for an unknown name or a list of all names.
-        entry_points = importlib.metadata.entry_points(group=self.group)
-        return {entry.name: entry.value for entry in entry_points if entry.name not in self.builtin}
+        found = _entry_points(tuple(sys.path)).select(group=self.group)
+        return {entry.name: entry.value for entry in found if entry.name not in self.builtin}
 
     def __getitem__(self, name: str) -> str:
         """Return the ``module:object`` of a name. KeyError: the name is unknown."""

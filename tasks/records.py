@@ -50,7 +50,7 @@ class Records(Stage, parameters=RecordsSettings):
         return {"image_size": chosen_image_size(source.features, source.shorter_sides)} if source else {}
 
     def upstream(self) -> object:
-        return self.requires().output().manifest()["source"]
+        return self.inputs[0].output().manifest()["source"]
 
     def own_modules(self) -> tuple[str, ...]:
         return SOURCES.outside_modules(self.upstream()["origin"])
@@ -60,7 +60,7 @@ class Records(Stage, parameters=RecordsSettings):
 
     def source(self) -> SourceInfo | None:
         """Description of the source, of a text as it is cut. None as long as it is not known."""
-        return self._source_info() if self.requires().status().is_fresh else None
+        return self._source_info() if self.inputs[0].status().is_fresh else None
 
     def _source_info(self) -> SourceInfo:
         return SourceInfo.from_json(self.upstream()).cut(self.given)
@@ -70,12 +70,12 @@ class Records(Stage, parameters=RecordsSettings):
         if not (source := self.source()):
             return {}
         # The files may be on another machine. Their index is in the artifact of the source.
-        listing = self.requires().output().folder / INDEX_NAME
+        listing = self.inputs[0].output().folder / INDEX_NAME
         location = Location(listing=str(listing) if listing.exists() else "")
         return split_sizes(source, location, self.validation_share)
 
     def check(self) -> None:
-        source, requested = self.source(), self.requires().settings
+        source, requested = self.source(), self.inputs[0].settings
         # Image files and a text are read from under the root, which workers that share only the remote do not have.
         is_of_files = requested.of_files and requested.origin != PLACEHOLDER
         is_under_root = is_of_files or (source and source.is_sequence)
@@ -114,7 +114,7 @@ class Records(Stage, parameters=RecordsSettings):
             "source": source,
             "settings": self.settings,
             "folder": folder,
-            "location": self.requires().location(),
+            "location": self.inputs[0].location(),
             "store": self.store(),
         }
         # On a cluster a late attempt may still write notes. The next run removes them.
@@ -125,5 +125,5 @@ class Records(Stage, parameters=RecordsSettings):
                 return {**written, "chosen": chosen}
             except ChangedSourceError:
                 # The files changed without a change of size or time. The Source stage must read them again.
-                remove_artifact(self.requires().output().folder)
+                remove_artifact(self.inputs[0].output().folder)
                 raise

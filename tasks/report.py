@@ -79,7 +79,7 @@ class Report(Stage, parameters=ReportSettings):
         return (*RESULTS.outside_modules(*RESULTS), *sections.outside_modules(*sections))
 
     def output(self) -> Artifact:
-        return Artifact(root_folder() / self.kind, self.identity(), shared=True)
+        return Artifact(self.root / self.kind, self.identity(), shared=True)
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
         """Folder and manifest of every valid run. Damaged runs are logged and left out."""

@@ -57,6 +57,7 @@ class Stage(Configured, luigi.Task):
         console.configure()
         console.log_as(Storage().log_format)
         super().__init__(*args, **kwargs)
+        self.root = root_folder()
         self.task_id = of_this_root(self.task_id)
         check_config_file()
         # Created here together with all inputs, so that an invalid setting is refused before any work starts.
@@ -129,7 +130,7 @@ class Stage(Configured, luigi.Task):
     def output(self) -> Artifact:
         """The artifact of the current identity."""
         identity = self.identity()
-        folder = root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
+        folder = self.root / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
         return Artifact(folder, identity, experiment=self.experiment_name())
 
     def experiment_name(self) -> str:
@@ -206,7 +207,7 @@ class Stage(Configured, luigi.Task):
             if is_complete and (self.status().is_fresh or self.can_skip()):
                 return True
             self.check()
-            lock.hold(root_folder(), on_busy=Storage().on_busy)
+            lock.hold(self.root, on_busy=Storage().on_busy)
             if is_complete:
                 self.prepare()
         return False

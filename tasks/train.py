@@ -97,22 +97,22 @@ class Train(Stage, parameters=TrainSettings):
         return find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS, settings.model)
 
     def chosen(self) -> Mapping[str, object]:
-        if not self._chosen and (source := Records().source()):
-            form = stored_form(source.features, Records().settings, source.shorter_sides)
+        if not self._chosen and (source := self.inputs[0].source()):
+            form = stored_form(source.features, self.inputs[0].settings, source.shorter_sides)
             content = stored_spec(source.features, form)[content_name(source.features)]
             shape = form.shape(content) if form else content.shape
             problem = problem_class(source.problem)()
-            self._chosen = problem.chosen(self.given, shape, Records().num_examples()["train"])
+            self._chosen = problem.chosen(self.given, shape, self.inputs[0].num_examples()["train"])
         return self._chosen
 
     def check(self) -> None:
-        splits, size = Records().num_examples(), self.settings.global_batch_size
+        splits, size = self.inputs[0].num_examples(), self.settings.global_batch_size
         examples = splits.get("train")
         if examples is not None and size > examples:
             refuse("Train", "global_batch_size", f"at most the {examples} examples of the train split", size)
         if splits:
             refuse_without_validation(self.settings, splits)
-        if source := Records().source():
+        if source := self.inputs[0].source():
             problem_class(source.problem)().check(self.settings)
         # The storage root is free until the settings say which process this is.
         if not self.group.is_chief:
@@ -122,10 +122,10 @@ class Train(Stage, parameters=TrainSettings):
 
     def upstream(self) -> object:
         initial = {"initial_weights": self.initial.digest} if self.initial else {}
-        return {"records": self.requires().output().expected} | initial
+        return {"records": self.inputs[0].output().expected} | initial
 
     def own_modules(self) -> tuple[str, ...]:
-        return self._named_modules() + PROBLEMS.outside_modules(self.requires().upstream()["problem"])
+        return self._named_modules() + PROBLEMS.outside_modules(self.inputs[0].upstream()["problem"])
 
     def _named_modules(self) -> tuple[str, ...]:
         model, recipe = self.settings.model, self.settings.training_recipe
@@ -248,7 +248,7 @@ class Train(Stage, parameters=TrainSettings):
             run = self.output()
             job = {
                 "run": run.folder,
-                "records_folder": self.requires().output().folder,
+                "records_folder": self.inputs[0].output().folder,
                 "test_time_augmentation": self.test_time_augmentation,
                 "folder": folder,
                 "model": self.settings.model,
@@ -291,11 +291,11 @@ class Train(Stage, parameters=TrainSettings):
         from pipeline.training import launch
         from pipeline.training.launch import TrainRequest
 
-        records = self.requires()
+        records = self.inputs[0]
         request = TrainRequest(
             records=records.output().folder,
             settings=self.settings,
-            requested_dataset=records.requires().requested(),
+            requested_dataset=records.inputs[0].requested(),
             fingerprint=self.output().expected,
             checkpoints=checkpoints,
             started=time.perf_counter(),

@@ -20,6 +20,7 @@ from tasks import remote_cache
 from tasks.commands.command import Parser
 from tasks.config_files import project_folder
 from tasks.process import command_line, console, interrupt
+from tasks.settings import Storage
 from tasks.train import Train
 
 if TYPE_CHECKING:
@@ -61,11 +62,13 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
     arguments = ["--module", "tasks", *_with_task(parser, argv, task)]
     if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
         return 0
-    command_line.require_scheduler(arguments)
+    with command_line.in_force(arguments):
+        command_line.require_scheduler()
+        has_remote = bool(Storage().remote)
     try:
         luigi.retcodes.run_with_retcodes(arguments)
     except SystemExit as ended:
-        if ended.code == 0:
+        if ended.code == 0 and has_remote:
             with command_line.in_force(arguments):
                 remote_cache.put_pending()
         raise

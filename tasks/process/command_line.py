@@ -33,15 +33,14 @@ def in_force(argv: Sequence[str], others: Collection[str] = (), program: str = _
         yield parser
 
 
-def require_scheduler(argv: Sequence[str]) -> None:
+def require_scheduler() -> None:
     """Raise a SchedulerUnavailableError if a central scheduler does not answer. Luigi would wait minutes for it."""
-    with in_force(argv):
-        try:
-            settings = luigi.interface.core()
-        except ValueError as error:
-            raise SettingsError(
-                f"[core]: invalid value ({error}). Set TENSORCRAFT_SCHEDULER_PORT to a number such as 8082."
-            ) from error
+    try:
+        settings = luigi.interface.core()
+    except ValueError as error:
+        raise SettingsError(
+            f"[core]: invalid value ({error}). Set TENSORCRAFT_SCHEDULER_PORT to a number such as 8082."
+        ) from error
     url = settings.scheduler_url or f"http://{settings.scheduler_host}:{settings.scheduler_port}"
     # A local scheduler is inside the process.
     if settings.local_scheduler or url.startswith("http+unix:"):
