@@ -1,9 +1,13 @@
-"""Start-up: the whole pipeline from nothing, a run with nothing to do, and the import of the tasks (10)."""
+"""Start-up: from nothing, with nothing to do, and from the command to the first training step (10)."""
 
+import contextlib
 import os
+import pty
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
@@ -11,29 +15,55 @@ from benchmarks.comparison import Comparison, interleaved, seconds_of
 from benchmarks.data import Bench
 
 PROJECT = Path(__file__).resolve().parent.parent
+# The seed of a training that is never finished.
+_SEED = "1"
+# The stages train in a child process, too.
+_IN_CHILD = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]], check=True)"
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Row 10, its three parts."""
+    """Row 10, its five parts."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as root:
-        arguments = f"--Storage-root {root} --Source-origin tfds"
-        cold = seconds_of(lambda: _run("make", "pipeline", f"ARGS={arguments}"))
+        settings = ["--Storage-root", root, "--Source-origin", "tfds"]
+        make = ("make", "pipeline", f"ARGS={' '.join(settings)}")
+        first_step = ("-c", _IN_CHILD, "-m", "benchmarks.baselines.first_step", str(bench.records_folder))
+        cold = seconds_of(lambda: _run(*make))
         values = interleaved(
             {
-                "noop": lambda: seconds_of(lambda: _run("make", "pipeline", f"ARGS={arguments}")),
-                "import": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import tasks")),
+                "noop": lambda: seconds_of(lambda: _run(*make)),
+                "status": lambda: seconds_of(lambda: _run(sys.executable, "-m", "tasks", "status", *settings)),
+                "step": lambda: _seconds_to_first_step([*settings, "--Train-seed", _SEED]),
+                "step_alone": lambda: seconds_of(lambda: _run(sys.executable, *first_step)),
+                "tasks": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import tasks")),
+                "luigi": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import luigi")),
                 "python": lambda: seconds_of(lambda: _run(sys.executable, "-c", "pass")),
-                "tensorflow": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import keras, tensorflow")),
+                "framework": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import keras, tensorflow")),
             },
             bench.rounds,
             warm_up=True,
         )
-    python = f"starting Python: {median(values['python']):.2f} s"
-    imports = f"importing TensorFlow and Keras: {median(values['tensorflow']):.1f} s; the rest is training"
+    middle = {name: f"{median(seconds):.2f} s" for name, seconds in values.items()}
+    luigi = f"starting Python: {middle['python']}, and with it importing Luigi: {middle['luigi']}"
+    imports = f"importing TensorFlow and Keras: {middle['framework']}"
+    more = [ours - alone for ours, alone in zip(values["step"], values["step_alone"], strict=True)]
     return [
-        _row("10a", "cold make pipeline, packages and dataset there", [cold], 60, imports),
-        _row("10b", "make pipeline with nothing to do", values["noop"], 2, python),
-        _row("10c", "python -c 'import tasks'", values["import"], 0.5, python),
+        _row("10a", "cold make pipeline, packages and dataset there", [cold], 60, f"{imports}; the rest is training"),
+        _row("10b", "make pipeline with nothing to do", values["noop"], 0.3, luigi),
+        _row("10c", "python -c 'import tasks'", values["tasks"], 0.5, luigi),
+        _row("10d", "tensorcraft status", values["status"], 0.3, luigi),
+        Comparison(
+            number="10e",
+            what="from the command to the end of the first 32 training steps, records fresh",
+            against="importing the framework, building the model and the same steps, in a child process too",
+            unit="s",
+            ours=values["step"],
+            theirs=values["step_alone"],
+            figure="s more",
+            figures=more,
+            goal=0.5,
+            at_least=False,
+            limit=imports,
+        ),
     ]
 
 
@@ -52,7 +82,30 @@ def _row(number: str, what: str, seconds: list[float], goal: float, limit: str) 
     )
 
 
+def _seconds_to_first_step(settings: list[str]) -> float:
+    """Seconds until a terminal shows the progress of a training, which is then interrupted."""
+    screen, terminal = pty.openpty()
+    started, shown = time.perf_counter(), b""
+    command = [sys.executable, "-m", "tasks", "run", *settings]
+    with subprocess.Popen(command, cwd=PROJECT, env=_environment(), stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        # If the training fails, nobody has the terminal open, and this raises an OSError.
+        while b"Epoch 1/" not in shown:
+            shown += os.read(screen, 1 << 16)
+        seconds = time.perf_counter() - started
+        process.send_signal(signal.SIGINT)
+        # A full terminal would block the process. The end of the process is an OSError.
+        with contextlib.suppress(OSError):
+            while os.read(screen, 1 << 16):
+                pass
+    os.close(screen)
+    return seconds
+
+
 def _run(*command: str) -> None:
+    subprocess.run(command, cwd=PROJECT, env=_environment(), check=True, capture_output=True)
+
+
+def _environment() -> dict[str, str]:
     # The measured processes shall find the threads they would find at a terminal.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPP_")}
-    subprocess.run(command, cwd=PROJECT, env=environment, check=True, capture_output=True)
+    return {name: value for name, value in os.environ.items() if not name.startswith("TF_CPP_")}
