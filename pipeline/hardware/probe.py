@@ -10,7 +10,7 @@ from statistics import geometric_mean
 from pipeline.hardware.runtime import TF32, Runtime
 
 # Rounds per operation and seconds per round. More rounds average the load of the machine in a comparison of devices.
-_ROUNDS, _ROUNDS_WITH_HOST, _SECONDS = 4, 8, 0.04
+_ROUNDS, _ROUNDS_WITH_HOST, _SECONDS = 2, 8, 0.04
 # Side of the matrices, for 2 GFLOP on a CPU and 137 GFLOP on an accelerator.
 _SIDE, _SIDE_ON_ACCELERATOR = 1_024, 4_096
 #: The timed operations.
