@@ -159,7 +159,8 @@ class Train(Stage, parameters=TrainSettings):
 
     def prepare(self) -> None:
         # The import takes seconds, and this process does not need to wait for it. Luigi would fork several workers.
-        if choose_backend(self.settings) != JAX and luigi.interface.core().workers == 1:
+        is_alone = luigi.interface.core().workers == 1 and not self.can_be_fetched()
+        if is_alone and choose_backend(self.settings) != JAX:
             in_child("pipeline.training.train:train", None, cpu_devices=self.settings.replicas)
 
     def is_resolved(self) -> bool:
