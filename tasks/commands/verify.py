@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import luigi
+
 from pipeline import machine
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, unreadable
@@ -73,12 +75,14 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     if not train.complete():
         for stage in stages_up_to(train):
-            stage.run()
+            with _events_of(stage):
+                stage.run()
     run = train.output().folder
     check_machine(run, machine.describe())
     train.fetch_inputs()
     with (
         temporary_folder(determinism_path(run), train.bytes_needed()) as scratch,
+        _events_of(train),
         time_limit(train.task_family, train.time_limit_seconds),
     ):
         again = scratch / "run"
@@ -98,6 +102,14 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     sha256 = result.first.weights_sha256
     print(f"{run.name} is bit-identical in each training, weights sha256 {sha256}. Result: {determinism_path(run)}")
     return 0
+
+
+@contextlib.contextmanager
+def _events_of(stage: Stage) -> Iterator[None]:
+    """Name a stage in the log, as Luigi does. An error ends the process."""
+    stage.trigger_event(luigi.Event.START, stage)
+    yield
+    stage.trigger_event(luigi.Event.SUCCESS, stage)
 
 
 def _artifacts(root: Path) -> Iterator[Path]:
