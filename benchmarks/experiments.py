@@ -102,14 +102,13 @@ def _requested(report: dict) -> Run:
 
 def _comparisons(goal: Goal, run: Run) -> Iterator[Comparison]:
     how = f"{run.model}, {run.epochs} epochs, batch {run.global_batch_size}, {inputs(run)}"
-    probe = run.reference_flops_per_second
     rate = f"{run.examples_per_second:,.0f} {run.units.rate}"
     row = {
-        "what": f"experiment {goal.experiment}: {how}",
+        "what": f"`{goal.experiment}`: {how}",
         "against": "–",
         "unit": "s of training",
         "ours": [run.train_seconds],
-        "limit": f"{probe / 1e9:,.0f} GFLOP/s by the receipt's probe" if probe else "–",
+        "limit": "–",
         "note": ", ".join(filter(None, [rate, *map(_operations, to_accuracy(run))])),
     }
     is_share, figure = goal.key != "test_loss", getattr(run, goal.key)

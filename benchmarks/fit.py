@@ -1,6 +1,9 @@
-"""Training throughput: our stream against arrays in memory (6), and against what others train with (8)."""
+"""Training step: against other frameworks, and against the matrix products of the same layers (rows 1 and 2)."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import keras
@@ -13,90 +16,161 @@ from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import Bench
-from pipeline.hardware.placement import place
+from pipeline.hardware.placement import choose_precision, place
 from pipeline.settings.training import TrainSettings
 from pipeline.streams.tf_data import InputStream
-from pipeline.training.model import STEPS_PER_EXECUTION, compiled_model
+from pipeline.training.model import compiled_model
 
-# Three executions: a second and a half of training.
-STEPS = 3 * STEPS_PER_EXECUTION
+# Model → its settings and the number of steps per round.
+MODELS = {
+    "baseline_cnn": (BASELINE, 32),
+    "airbench_convnet_small": (
+        BASELINE | {"model": "airbench_convnet_small", "training_recipe": "muon", "global_batch_size": 500},
+        8,
+    ),
+}
+_AGAINST = {"eager": "PyTorch, eager, channels last", "compiled": "PyTorch, torch.compile, channels last"}
+_GOALS = {"float32": {"eager": 1.5, "compiled": 1.2}, "bfloat16": {"eager": 1.5, "compiled": 1.5}}
+_TIMED_CALLS = 5
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Seconds of a layer, forward and backward, and of the matrix products of the same sizes."""
+
+    name: str
+    seconds: float
+    products_seconds: float
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Rows 6 and 8."""
-    settings = TrainSettings(**BASELINE, device="cpu")
-    size = settings.global_batch_size
-    stream = InputStream(bench.split("train"), global_batch_size=size, seed=0, in_memory=True)
+    """Rows 1 and 2. Row 2 needs a processor that computes in bfloat16."""
+    precisions = ["float32"]
+    if (chosen := choose_precision("auto", place(TrainSettings(**BASELINE, device="cpu")), lambda: False)) != "float32":
+        precisions.append(chosen)
     images, labels = arrays(bench.split("train"))
-    model = _model(bench, settings, stream)
-    taught, published = tutorial.data(images[: STEPS * size], labels[: STEPS * size]), tutorial.model()
-    epoch = iter(range(1_000))
-    constant = tf.data.Dataset.from_tensors((images[:size], labels[:size])).repeat(STEPS)
-    # See streams/tf_data.py: an autotuned iterator is slow to close, which is no part of a step.
+    rows = []
+    with TorchProcess(images, labels, bench.folder) as torch:
+        for precision in precisions:
+            for letter, name in zip("ab", MODELS, strict=True):
+                rows += _rows(bench, torch, images, labels, name, precision, letter)
+    return rows
+
+
+def _rows(
+    bench: Bench, torch: TorchProcess, images: np.ndarray, labels: np.ndarray, name: str, precision: str, letter: str
+) -> Iterator[Comparison]:
+    own, steps = MODELS[name]
+    settings = TrainSettings(**own, device="cpu", precision=precision)
+    size, split = settings.global_batch_size, bench.split("train")
+    stream = InputStream(split, global_batch_size=size, seed=0, in_memory=True)
+    model = compiled_model(bench.manifest, settings, place(settings), stream.steps_per_epoch)
     options = tf.data.Options()
+    # An autotuned iterator is slow to close, which is no part of a step.
     options.autotune.enabled = False
-    constant = constant.with_options(options)
+    constant = tf.data.Dataset.from_tensors((images[:size], labels[:size])).repeat(steps).with_options(options)
+    epoch = iter(range(1_000))
+    short = precision.removeprefix("mixed_")
+    of_torch = partial(torch.training_rate, network=name, precision=short, batch_size=size, steps=steps)
 
     def rate(action: Callable[[], object]) -> float:
-        return STEPS * size / seconds_of(action)
+        return steps * size / seconds_of(action)
 
-    with TorchProcess(images, labels, bench.folder) as torch:
-        values = interleaved(
-            {
-                "ours": lambda: rate(lambda: model.fit(stream.training(next(epoch)).take(STEPS), verbose=0)),
-                "arrays": lambda: rate(lambda: _fit_arrays(model, images, labels, size)),
-                "step": lambda: rate(lambda: model.fit(constant, verbose=0)),
-                "tutorial": lambda: rate(lambda: published.fit(*taught, batch_size=tutorial.BATCH_SIZE, verbose=0)),
-                "torch": lambda: torch.training_rate("float32", size, STEPS),
-                "torch_bfloat16": lambda: torch.training_rate("bfloat16", size, STEPS),
-            },
-            bench.rounds,
-            warm_up=True,
+    actions = {
+        "ours": lambda: rate(lambda: model.fit(stream.training(next(epoch)).take(steps), verbose=0)),
+        "step": lambda: rate(lambda: model.fit(constant, verbose=0)),
+        "eager": lambda: of_torch(is_compiled=False),
+        "compiled": lambda: of_torch(is_compiled=True),
+    }
+    if name == "baseline_cnn" and precision == "float32":
+        taught, published = tutorial.data(images[: steps * size], labels[: steps * size]), tutorial.model()
+        actions |= {
+            "arrays": lambda: rate(
+                lambda: model.fit(images[: steps * size], labels[: steps * size], batch_size=size, verbose=0)
+            ),
+            "tutorial": lambda: rate(lambda: published.fit(*taught, batch_size=tutorial.BATCH_SIZE, verbose=0)),
+        }
+    values = interleaved(actions, bench.rounds, warm_up=True)
+    layers = [_timed(layer, size, index == 0) for index, layer in enumerate(_with_kernels(model))]
+    best = sum(layer.products_seconds for layer in layers)
+    shares = [best * one / size for one in values["step"]]
+    number = f"{1 if short == 'float32' else 2}{letter}"
+    row = {
+        "what": f"training step of `{name}`, {short}, batch {size}",
+        "unit": "images/s",
+        "ours": values["ours"],
+        "at_least": True,
+        "limit": f"the step alone, on one batch: {median(values['step']):,.0f} images/s. The matrix products of its "
+        f"layers alone: {size / best:,.0f} images/s",
+    }
+    against = _AGAINST | {"tutorial": "the published program of the tutorial", "arrays": "`fit` on arrays in memory"}
+    goals = _GOALS[short] | {"tutorial": 1.39, "arrays": 0.98}
+    for key in [key for key in against if key in values]:
+        yield Comparison(
+            number=f"{number} {key}",
+            against=against[key],
+            theirs=values[key],
+            figure="times the images/s",
+            figures=ratios(values["ours"], values[key]),
+            goal=goals[key],
+            **row,
         )
-    limit = f"the step alone, on one batch over and over: {median(values['step']):,.0f} images/s"
-    return [
-        _row(
-            "6",
-            "fit from our stream",
-            "fit on arrays in memory, same model and settings",
-            values,
-            "arrays",
-            0.98,
-            limit,
-        ),
-        _row(
-            "8a",
-            "training throughput, baseline CNN",
-            "the tutorial's program as published",
-            values,
-            "tutorial",
-            2,
-            limit,
-        ),
-        _row("8b", "training throughput, baseline CNN", "PyTorch, eager, float32", values, "torch", 3, limit),
-        _row("8c", "training throughput, baseline CNN", "PyTorch, eager, bfloat16", values, "torch_bfloat16", 3, limit),
-    ]
-
-
-def _row(number: str, what: str, against: str, values: dict, baseline: str, goal: float, limit: str) -> Comparison:
-    return Comparison(
-        number=number,
-        what=what,
-        against=against,
-        unit="images/s",
-        ours=values["ours"],
-        theirs=values[baseline],
-        figure="times as fast",
-        figures=ratios(values["ours"], values[baseline]),
-        goal=goal,
-        at_least=True,
-        limit=limit,
+    per_layer = ", ".join(
+        f"`{one.name}` {one.seconds * 1e3:.1f} ms ({one.products_seconds / one.seconds:.0%})" for one in layers
+    )
+    yield Comparison(
+        number=f"{number} limit",
+        against="matrix products of the sizes of its layers",
+        figure="of the step's time",
+        figures=shares,
+        goal=0.8,
+        note=f"Time of each layer alone, forward and backward, with the share of its matrix products: {per_layer}",
+        **row,
     )
 
 
-def _model(bench: Bench, settings: TrainSettings, stream: InputStream) -> keras.Model:
-    return compiled_model(bench.manifest, settings, place(settings), stream.steps_per_epoch)
+def _with_kernels(model: keras.Model) -> list[keras.Layer]:
+    return [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D | keras.layers.Dense)]
 
 
-def _fit_arrays(model: keras.Model, images: np.ndarray, labels: np.ndarray, size: int) -> None:
-    model.fit(images[: STEPS * size], labels[: STEPS * size], batch_size=size, verbose=0)
+def _timed(layer: keras.Layer, batch_size: int, is_first: bool) -> _Layer:
+    """Time a layer with random inputs. The first layer has no gradient of its inputs."""
+    shape, dtype = (batch_size, *layer.input.shape[1:]), layer.compute_dtype
+    inputs = tf.cast(tf.random.normal(shape), dtype)
+    gradient = tf.cast(tf.random.normal((batch_size, *layer.output.shape[1:])), dtype)
+    variables = [variable.value for variable in layer.trainable_variables]
+
+    @tf.function(autograph=False)
+    def layer_pass() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs)
+        sources = [*variables, *([] if is_first else [inputs])]
+        return [outputs, *(tape.gradient(outputs, sources, output_gradients=gradient) if sources else [])]
+
+    inner, filters = int(np.prod(layer.kernel.shape[:-1])), layer.kernel.shape[-1]
+    positions = batch_size * int(np.prod(layer.output.shape[1:-1]))
+    patches, kernel, of_outputs = (
+        tf.cast(tf.random.normal(size), dtype) for size in ((positions, inner), (inner, filters), (positions, filters))
+    )
+
+    @tf.function(autograph=False)
+    def products() -> list[tf.Tensor]:
+        results = [patches @ kernel]
+        if layer.trainable:
+            results.append(tf.matmul(patches, of_outputs, transpose_a=True))
+        if not is_first:
+            results.append(tf.matmul(of_outputs, kernel, transpose_b=True))
+        return results
+
+    return _Layer(layer.name, _seconds(layer_pass), _seconds(products))
+
+
+def _seconds(function: Callable[[], list[tf.Tensor]]) -> float:
+    function()
+    times = []
+    for _ in range(_TIMED_CALLS):
+        started = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - started)
+    return median(times)

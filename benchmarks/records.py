@@ -1,4 +1,4 @@
-"""Records: from the prepared dataset to sharded TFRecords (1, 2), and how memory grows (3)."""
+"""Records: from the prepared dataset to sharded TFRecords (row 6), and growth of memory (row 12)."""
 
 import shutil
 import tempfile
@@ -21,7 +21,7 @@ from pipeline.sources.source import read_batches
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Rows 1 to 3."""
+    """Rows 6a, 6b, 6f and 12a."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         return [*_writing(bench, Path(scratch)), _growing(Path(scratch))]
 
@@ -41,35 +41,43 @@ def _writing(bench: Bench, scratch: Path) -> list[Comparison]:
         warm_up=True,
     )
     job = [ours - empty for ours, empty in zip(values["ours"], values["empty"], strict=True)]
-    images = f"{bench.num_examples:,} images"
-    limit = f"decoding the PNGs alone, on all cores: {median(values['decode']):.2f} s"
+    row = {
+        "what": f"Records of {bench.num_examples:,} CIFAR-10 images",
+        "unit": "s",
+        "ours": values["ours"],
+        "limit": f"decoding the PNG files alone on both cores: {median(values['decode']):.2f} s",
+    }
     return [
         Comparison(
-            number="1",
-            what=f"Records, {images}",
-            against="TFDS's own prepare",
-            unit="s",
-            ours=values["ours"],
+            number="6a",
+            against="`download_and_prepare` of TFDS",
             theirs=values["tfds"],
-            figure="times faster",
+            figure="times as fast",
             figures=ratios(values["tfds"], values["ours"]),
-            goal=8,
+            goal=4.8,
             at_least=True,
-            limit=f"{limit}, {median(ratios(values['tfds'], values['decode'])):.1f} times faster than TFDS",
+            **row,
         ),
         Comparison(
-            number="2",
-            what="the same without the fixed cost of a Beam job",
-            against="a bare loop of tf.io.TFRecordWriter over arrays in memory",
-            unit="s",
-            ours=job,
+            number="6b",
+            against="decoding each image once",
+            theirs=values["decode"],
+            figure="of the speed",
+            figures=ratios(values["decode"], values["ours"]),
+            goal=0.85,
+            at_least=True,
+            **row,
+        ),
+        Comparison(
+            number="6f",
+            against="a loop of `tf.io.TFRecordWriter` over arrays",
             theirs=values["loop"],
             figure="times its time",
             figures=ratios(job, values["loop"]),
             goal=1.5,
             at_least=False,
-            limit=f"{limit}, {median(ratios(values['decode'], values['loop'])):.2f} times the loop's time",
-            note=f"an empty Beam job takes {median(values['empty']):.2f} s",
+            note=f"Without the fixed cost of a Beam job. An empty job takes {median(values['empty']):.2f} s",
+            **row | {"ours": job},
         ),
     ]
 
@@ -77,9 +85,9 @@ def _writing(bench: Bench, scratch: Path) -> list[Comparison]:
 def _growing(scratch: Path) -> Comparison:
     small, large = (scale.measure(times, scratch, ("records",))["records"] for times in (1, 10))
     return Comparison(
-        number="3",
-        what="peak memory of Records, 600,000 stand-in images",
-        against="the same of 60,000",
+        number="12a",
+        what="peak memory of Records of 600,000 placeholder images",
+        against="Records of 60,000",
         unit="MB",
         ours=[large["peak_bytes"] / 1e6],
         theirs=[small["peak_bytes"] / 1e6],
@@ -88,8 +96,7 @@ def _growing(scratch: Path) -> Comparison:
         goal=1.3,
         at_least=False,
         limit="1",
-        note=f"time: {large['seconds'] / small['seconds']:.1f} times (goal at most 11), {small['seconds']:.1f} and "
-        f"{large['seconds']:.1f} s, once each",
+        note=f"Once each, {small['seconds']:.1f} and {large['seconds']:.1f} s",
     )
 
 

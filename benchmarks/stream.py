@@ -1,4 +1,4 @@
-"""Input stream: first pass (4), later passes (5), an emulated accelerator kept busy (7)."""
+"""Input stream of raw pixels: first pass, later passes, and an emulated accelerator kept busy (row 11)."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ _PASSES = 4
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Rows 4, 5 and 7."""
+    """Row 11."""
     return [*_first_pass(bench), *_later_passes(bench), *_accelerator(bench)]
 
 
@@ -40,39 +40,25 @@ def _first_pass(bench: Bench) -> list[Comparison]:
         },
         bench.rounds,
     )
-    limit = f"reading the files' bytes into fresh memory: {median(values['read']):,.0f} images/s"
-    ours_does = "ours copies raw pixels out of the records, the split as a whole, and gathers batches"
-    cached = "all files lie in the page cache"
+    limit = f"reading the bytes of the files: {median(values['read']):,.0f} images/s"
     return [
         Comparison(
             number=number,
-            what="input stream, first pass, from the files",
+            what="input stream of CIFAR-10, first pass from the files",
             against=against,
             unit="images/s",
             ours=values["ours"],
             theirs=values[baseline],
-            figure="times as fast",
+            figure="times the images/s",
             figures=ratios(values["ours"], values[baseline]),
             goal=goal,
             at_least=True,
             limit=limit,
-            note=f"{ours_does}; {theirs_does}; {cached}",
+            note="All files are in the page cache",
         )
-        for number, baseline, against, goal, theirs_does in (
-            (
-                "4a",
-                "png",
-                "TFDS as_dataset of its own prepared copy, mapped, cached, shuffled, batched, prefetched",
-                15,
-                "TFDS parses image by image and decodes each from PNG, which ours did once, in Records (row 1)",
-            ),
-            (
-                "4b",
-                "records",
-                "TFDS as_dataset of our records, the same bytes, mapped, cached, shuffled, batched, prefetched",
-                5,
-                "TFDS parses image by image, with no PNG to decode",
-            ),
+        for number, baseline, against, goal in (
+            ("11a", "png", "`as_dataset` of TFDS on its own copy, which decodes PNG", 15),
+            ("11b", "records", "`as_dataset` of TFDS on these records", 5),
         )
     ]
 
@@ -94,28 +80,33 @@ def _later_passes(bench: Bench) -> list[Comparison]:
             bench.rounds,
             warm_up=True,
         )
-    limit = f"NumPy gathering the same rows, one thread: {median(values['gather']):,.0f} images/s"
-    row = {"what": "input stream, later passes, in memory", "unit": "images/s", "ours": values["ours"], "limit": limit}
+    limit = f"gathering the same rows with NumPy in one thread: {median(values['gather']):,.0f} images/s"
+    row = {
+        "what": "input stream of CIFAR-10, later passes from memory",
+        "unit": "images/s",
+        "ours": values["ours"],
+        "limit": limit,
+    }
     return [
         Comparison(
-            number="5a",
-            against="Keras's adapter of NumPy arrays",
+            number="11c",
+            against="the adapter of Keras for NumPy arrays",
             theirs=values["keras"],
-            figure="times as fast",
+            figure="times the images/s",
             figures=ratios(values["ours"], values["keras"]),
             goal=1,
             at_least=True,
             **row,
         ),
         Comparison(
-            number="5b",
-            against="PyTorch DataLoader over tensors in memory",
+            number="11d",
+            against="`DataLoader` of PyTorch over tensors in memory",
             theirs=values["torch"],
-            figure="times as fast",
+            figure="times the images/s",
             figures=ratios(values["ours"], values["torch"]),
             goal=10,
             at_least=True,
-            note=f"{workers} workers, its fastest of 0, 1, 2 and 4",
+            note=f"{workers} workers, the fastest of 0, 1, 2 and 4",
             **row,
         ),
     ]
@@ -135,8 +126,8 @@ def _accelerator(bench: Bench) -> list[Comparison]:
     )
     return [
         Comparison(
-            number=f"7{letter}",
-            what=f"an emulated accelerator that takes {demand:,} images/s, kept busy",
+            number=f"11{letter}",
+            what=f"an emulated accelerator of {demand:,} images/s",
             against="always busy",
             unit="share of its time",
             ours=values[demand, "ours"],
@@ -144,10 +135,10 @@ def _accelerator(bench: Bench) -> list[Comparison]:
             figures=values[demand, "ours"],
             goal=goal,
             at_least=True,
-            limit=f"a dataset that yields mere numbers, taken in the same way: {median(values[demand, 'limit']):.3f}",
-            note=f"steps of {ACCELERATOR_BATCH_SIZE:,} images that sleep; {_PASSES} passes, the start of each included",
+            limit=f"a dataset of numbers alone: {median(values[demand, 'limit']):.3f}",
+            note=f"Steps of {ACCELERATOR_BATCH_SIZE:,} images, {_PASSES} passes with the start of each",
         )
-        for letter, (demand, goal) in zip("ab", THRESHOLDS, strict=True)
+        for letter, (demand, goal) in zip("ef", THRESHOLDS, strict=True)
     ]
 
 
@@ -156,7 +147,7 @@ def _stream(bench: Bench, global_batch_size: int) -> InputStream:
 
 
 def rate(make: Callable[[], Iterable]) -> float:
-    """Images per second of one pass, what it takes to make the dataset included."""
+    """Images per second of one pass, including the time to make the dataset."""
     started = time.perf_counter()
     images = sum(len(labels) for _, labels in make())
     return images / (time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""The suite: runs the parts; writes RESULTS.md and results.json beside this file."""
+"""Suite: runs the parts, and writes results.json and docs/results.md."""
 
 import argparse
 import importlib
@@ -16,20 +16,20 @@ from benchmarks.comparison import ROUNDS, Comparison
 from benchmarks.data import Bench, prepare
 from pipeline.errors import PipelineError
 
-# In the order of their numbers.
-PARTS = ("records", "stream", "fit", "accuracy", "cold")
-# Asked for by name: they need photographs, ten minutes, the packages of make setup-dev, two hours.
-MORE_PARTS = ("photographs", "files", "remote", "experiments")
-
 
 def main() -> int:
-    """Measure; 0 where all was measured, whether or not the goals were reached, else the exit code of what was not."""
+    """Measure the parts. Return 0 if all could be measured, otherwise the exit code of the last error."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all if none is named")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each comparison ({ROUNDS})")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="part",
+        help=f"{', '.join(results.PARTS)} by default, also {', '.join(results.MORE_PARTS)}",
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each comparison ({ROUNDS})")
     arguments = parser.parse_args()
-    parts = [one for part in arguments.parts or PARTS for one in _single(part)]
-    known = [one for part in (*PARTS, *MORE_PARTS) for one in (part, *_single(part))]
+    parts = [one for part in arguments.parts or results.PARTS for one in _single(part)]
+    known = [one for part in (*results.PARTS, *results.MORE_PARTS) for one in (part, *_single(part))]
     if unknown := {*parts} - {*known}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(dict.fromkeys(known))}")
     # Inherited by every process below.
@@ -45,7 +45,7 @@ def main() -> int:
             print(f"{part} …", file=sys.stderr, flush=True)
             try:
                 measured = [one.to_json() for one in _in_own_process(measure, part, bench)]
-            # What one part lacks is no reason to leave out the others, hours later.
+            # Later parts may take hours and need other data.
             except PipelineError as error:
                 print(f"benchmarks: {part}: {error}", file=sys.stderr)
                 code = error.exit_code
@@ -56,16 +56,16 @@ def main() -> int:
 
 
 def measure(part: str, bench: Bench) -> list[Comparison]:
-    """One part's comparisons; called in a new process."""
+    """Return the comparisons of a part. Called in a new process."""
     module, _, name = part.partition(":")
     return importlib.import_module(f"benchmarks.{module}").measure(bench, *filter(None, [name]))
 
 
 def _single(part: str) -> list[str]:
-    """What of a part is measured by itself, its rows written before the next begins."""
+    """Parts of a part whose rows are written before the next begins."""
     if part != "experiments":
         return [part]
-    # Not above: what the measured processes import would have the report's libraries too.
+    # Measured processes must not import the libraries of the report.
     from benchmarks.experiments import NAMES
 
     return [f"{part}:{name}" for name in NAMES]

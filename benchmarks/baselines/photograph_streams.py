@@ -1,14 +1,22 @@
-"""What people use for a folder of photographs: Keras's utility, TFDS's ImageFolder, and decoding alone as the limit.
+"""Other input streams of photographs: Keras's utility, Grain on ArrayRecord, and decoding alone as the limit.
 
-keras.io/api/data_loading/image, tensorflow.org/datasets/api_docs/python/tfds/folder_dataset/ImageFolder. Each yields
-batches of square images of one size, cropped in the middle.
+keras.io/api/data_loading/image and google-grain.readthedocs.io. Each yields batches of square images of one size,
+cropped in the middle.
 """
 
+import io
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
+from PIL import Image
+
+from pipeline import machine
+
+_CORES = machine.granted_cores()
 
 
 def keras_dataset(folder: Path, size: int, batch_size: int) -> tf.data.Dataset:
@@ -18,15 +26,36 @@ def keras_dataset(folder: Path, size: int, batch_size: int) -> tf.data.Dataset:
     ).prefetch(tf.data.AUTOTUNE)
 
 
-def tfds_dataset(folder: Path, size: int, batch_size: int) -> tf.data.Dataset:
-    """uint8 images of TFDS's builder, which wants ``folder/<split>/<label>``, cropped and resized in a map."""
-    builder = tfds.folder_dataset.ImageFolder(str(folder))
-    examples = builder.as_dataset(split="train", shuffle_files=True, as_supervised=True)
-    return (
-        examples.map(lambda image, label: (_fit(image, size), label), num_parallel_calls=tf.data.AUTOTUNE)
-        .batch(batch_size)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+def write_array_record(contents: Sequence[bytes], file: Path) -> None:
+    """Write the bytes of each photograph as a record."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    # Random access to single records, as Grain's documentation recommends.
+    writer = ArrayRecordWriter(str(file), "group_size:1")
+    for content in contents:
+        writer.write(content)
+    writer.close()
+
+
+def grain_dataset(file: Path, size: int, batch_size: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """uint8 images of an ArrayRecord file, shuffled, decoded by Pillow in two processes."""
+    import grain
+    from absl import flags
+
+    # Grain reads flags of absl, which only a program of absl parses.
+    flags.FLAGS.mark_as_parsed()
+    dataset = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(str(file))).seed(0).shuffle()
+    batches = dataset.map(partial(_decoded, size=size)).to_iter_dataset().batch(batch_size, drop_remainder=True)
+    return batches.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2))
+
+
+def _decoded(content: bytes, size: int) -> tuple[np.ndarray, int]:
+    """Decode the center of a photograph, uint8 (size, size, 3), and return it with a label."""
+    image = Image.open(io.BytesIO(content))
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    box = (left, top, left + side, top + side)
+    return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)), 0
 
 
 def decoding_alone(contents: list[bytes], size: int, batch_size: int) -> tf.data.Dataset:
@@ -43,7 +72,12 @@ def decoding_alone(contents: list[bytes], size: int, batch_size: int) -> tf.data
     return images.batch(batch_size, drop_remainder=True).map(lambda image: (image, image[:, 0, 0, 0])).prefetch(2)
 
 
-def _fit(image: tf.Tensor, size: int) -> tf.Tensor:
-    side = tf.reduce_min(tf.shape(image)[:2])
-    image = tf.image.resize_with_crop_or_pad(image, side, side)
-    return tf.cast(tf.image.resize(image, (size, size)), tf.uint8)
+def decode_files(folder: Path) -> None:
+    """Read and decode each JPEG file of ``folder/<label>`` once, on all cores."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    files = tf.data.Dataset.list_files(str(folder / "*" / "*.jpg"), shuffle=False).with_options(options)
+    # One pixel of each, so that copies take no time.
+    pixels = files.map(lambda file: tf.io.decode_jpeg(tf.io.read_file(file))[0, 0], num_parallel_calls=2 * _CORES)
+    for _ in pixels.batch(64):
+        pass

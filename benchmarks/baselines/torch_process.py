@@ -32,9 +32,9 @@ class TorchProcess:
         """The fastest of WORKERS, each measured once after a first pass."""
         return max(WORKERS, key=lambda workers: self.loader_rate(batch_size, workers))
 
-    def training_rate(self, precision: str, batch_size: int, steps: int) -> float:
-        """``steps`` steps of eager training in "float32" or "bfloat16"; the first call warms up."""
-        return self._pool.submit(_training_rate, *self._files, precision, batch_size, steps).result()
+    def training_rate(self, **arguments: object) -> float:
+        """One call of ``torch_cnn.training_rate``. The first call compiles and warms up."""
+        return self._pool.submit(_training_rate, *self._files, **arguments).result()
 
 
 def _loader_rate(images: str, labels: str, batch_size: int, workers: int) -> float:
@@ -43,7 +43,7 @@ def _loader_rate(images: str, labels: str, batch_size: int, workers: int) -> flo
     return torch_cnn.loader_rate(images, labels, batch_size, workers)
 
 
-def _training_rate(images: str, labels: str, precision: str, batch_size: int, steps: int) -> float:
+def _training_rate(images: str, labels: str, **arguments: object) -> float:
     from benchmarks.baselines import torch_cnn
 
-    return torch_cnn.training_rate(images, labels, precision, batch_size, steps)
+    return torch_cnn.training_rate(images, labels, **arguments)
