@@ -70,7 +70,7 @@ def measure(bench: Bench, name: str) -> list[Comparison]:
     flags = _flags(goal, bench)
     with tempfile.TemporaryDirectory(dir=bench.folder) as root:
         root = Path(os.environ.get("MEASURED") or root).expanduser().resolve()
-        return list(_comparisons(goal, _run(name, root, flags)))
+        return list(_comparisons(goal, run_report(name, root, flags)))
 
 
 def _flags(goal: Goal, bench: Bench) -> list[str]:
@@ -82,12 +82,12 @@ def _flags(goal: Goal, bench: Bench) -> list[str]:
     return ["--Source-dataset", "folder", "--Source-path", str(Path(given).expanduser().resolve())]
 
 
-def _run(experiment: str, root: Path, flags: list[str]) -> Run:
-    """The run, as the report has it."""
+def run_report(experiment: str, root: Path, flags: list[str]) -> Run:
+    """Run the pipeline with the settings of an experiment, and return the run as the report has it."""
     command = [sys.executable, "-m", "tasks", "Report", "--Storage-root", str(root), *flags]
     # The measured processes shall find the threads they would find at a terminal.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPP_")}
-    environment |= {"TENSORCRAFT_EXPERIMENT": experiment}
+    environment |= {"TENSORCRAFT_EXPERIMENT": experiment} if experiment else {}
     if code := subprocess.run(command, cwd=PROJECT, env=environment, check=False, stdout=sys.stderr).returncode:
         raise SettingsError(f"{experiment} ended with exit code {code}: see above")
     return _requested(json.loads((root / "report" / "report.json").read_text(encoding="utf-8")))

@@ -17,7 +17,7 @@ from rich.table import Table
 from pipeline import machine
 
 # Parts without a request, in this order, and further parts. They need photographs, hours or further packages.
-PARTS = ("records", "stream", "fit", "start")
+PARTS = ("records", "stream", "fit", "cold")
 MORE_PARTS = ("accuracy", "photographs", "features", "memory", "files", "remote", "experiments")
 _HERE = Path(__file__).parent
 _JSON = _HERE / "results.json"

@@ -35,8 +35,8 @@ from pipeline.training.summaries import Summaries
 #: The metrics of each epoch.
 Rows = Sequence[Mapping[str, float]]
 
-# Least time of the steps that an estimate is based on, and least duration that is worth one.
-_ESTIMATE_SECONDS, _LONG_SECONDS = 3.0, 20.0
+# Least time of the steps that an estimate is based on, and least durations of a training and an epoch to report.
+_ESTIMATE_SECONDS, _LONG_SECONDS, _LONG_EPOCH_SECONDS = 3.0, 20.0, 60.0
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +44,9 @@ _logger = logging.getLogger(__name__)
 class _Estimate:
     """Logs once how long the training takes. The first call starts the clock, so a compilation does not count."""
 
-    def __init__(self, total_steps: int) -> None:
-        self.total_steps, self.started, self.is_done = total_steps, None, False
+    def __init__(self, epochs: int, steps_per_epoch: int, *, fine_tune: str) -> None:
+        self.epochs, self.steps_per_epoch, self.fine_tune = epochs, steps_per_epoch, fine_tune
+        self.started, self.is_done = None, False
 
     def __call__(self, step: int) -> None:
         """Take the number of finished steps of all epochs."""
@@ -54,9 +55,15 @@ class _Estimate:
         if self.is_done or seconds < _ESTIMATE_SECONDS:
             return
         self.is_done = True
-        left = seconds / (step - first_step) * (self.total_steps - step)
+        per_step = seconds / (step - first_step)
+        left, epoch = per_step * (self.epochs * self.steps_per_epoch - step), per_step * self.steps_per_epoch
         if left >= _LONG_SECONDS:
             _logger.info("Training takes about %s more.", progress.duration(left))
+        if epoch >= _LONG_EPOCH_SECONDS:
+            faster = "select a smaller [Train] model"
+            if self.fine_tune:
+                faster = "set [Train] fine_tune = head, which trains only the last layer"
+            _logger.info("An epoch takes about %s. Lower [Train] epochs or %s.", progress.duration(epoch), faster)
 
 
 def restore(setup: TrainingSetup) -> History:
@@ -94,7 +101,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     for row in history.rows:
         _write_row(setup, summaries, row)
     predictions: dict[str, Any] = {}
-    estimate = _Estimate(settings.epochs * setup.stream.steps_per_epoch)
+    estimate = _Estimate(settings.epochs, setup.stream.steps_per_epoch, fine_tune=setup.fine_tune)
     while not _is_over(history.rows, settings, metric):
         epoch = len(history.rows) + 1
         row, predictions = _run_epoch(setup, epoch, estimate)
