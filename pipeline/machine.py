@@ -40,7 +40,7 @@ def cpu_flags() -> set[str]:
 def granted_cores() -> int:
     """Number of cores in the affinity of this process, limited by the quota of its cgroup."""
     cores = len(os.sched_getaffinity(0))
-    limits = (_read(folder / "cpu.max").strip() for folder in _cgroup_folders())
+    limits = (_read(folder / "cpu.max").strip() for folder in _cgroup_folders(""))
     quota, _, period = next(filter(None, limits), "").partition(" ")
     return min(cores, max(1, math.ceil(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
 
@@ -113,19 +113,28 @@ def _value(text: str, field: str, separator: str = ":") -> str:
 
 def _memory_limits() -> Iterator[tuple[int, int]]:
     """Limit, and usage without inactive file pages, of the cgroup of this process and its ancestors."""
-    for folder in _cgroup_folders():
-        limit, usage = (_read(folder / name).strip() for name in ("memory.max", "memory.current"))
-        if limit.isdigit() and usage.isdigit():
-            inactive = _value(_read(folder / "memory.stat"), "inactive_file ", " ") or "0"
-            yield int(limit), max(0, int(usage) - int(inactive))
+    kinds = (
+        # Controller, names of the files and name of the field, for versions 2 and 1.
+        ("", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    )
+    for controller, limit_name, usage_name, inactive_name in kinds:
+        for folder in _cgroup_folders(controller):
+            limit, usage = (_read(folder / name).strip() for name in (limit_name, usage_name))
+            if limit.isdigit() and usage.isdigit():
+                inactive = _value(_read(folder / "memory.stat"), f"{inactive_name} ", " ") or "0"
+                yield int(limit), max(0, int(usage) - int(inactive))
 
 
-def _cgroup_folders() -> list[Path]:
-    """Folders of this process's cgroup and its ancestors. Version 1, which Linux is dropping, is not read."""
-    root = _ROOT / "sys/fs/cgroup"
-    # In a container, the path is often that of the host, and only the mount is visible.
-    cgroup = root / _value(_read(_ROOT / "proc/self/cgroup"), "0::", "::").lstrip("/")
-    return [folder for folder in (cgroup, *cgroup.parents) if folder.is_relative_to(root)]
+def _cgroup_folders(controller: str) -> Iterator[Path]:
+    """Folders of this process's cgroup and its ancestors under a controller, which is "" for version 2."""
+    root = _ROOT / "sys/fs/cgroup" / controller
+    for line in _read(_ROOT / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            # In a container, the path is often that of the host, and only the mount is visible.
+            cgroup = root / path.lstrip("/")
+            yield from (folder for folder in (cgroup, *cgroup.parents) if folder.is_relative_to(root))
 
 
 def _read(path: Path) -> str:
