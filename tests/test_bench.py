@@ -20,6 +20,33 @@ def setup_module() -> None:
     from pipeline.report.data.reading import read_run
 
 
+def test_the_page_of_results_is_generated_from_results_json():
+    from benchmarks import results
+
+    assert results.PAGE.read_text(encoding="utf-8") == results.page()
+
+
+def test_a_part_replaces_its_rows_of_the_same_kind_of_machine_only(tmp_path, monkeypatch):
+    from benchmarks import results
+    from benchmarks.comparison import Comparison
+
+    monkeypatch.setattr(results, "_JSON", tmp_path / "results.json")
+    monkeypatch.setattr(results, "PAGE", tmp_path / "results.md")
+    tables = json.loads((FOLDER.parent / "benchmarks" / "results.json").read_text(encoding="utf-8"))["tables"]
+    (tmp_path / "results.json").write_text(json.dumps({"schema_version": 3, "comparisons": [], "tables": tables}))
+    row = Comparison(
+        number="1a", what="a step", against="another", unit="s", ours=[1.0], figure="s", figures=[1.0], goal=2,
+        at_least=False, limit="–",
+    )  # fmt: skip
+    machines = [{"cpu_model": name, "granted_cores": 2, "instruction_sets": ["avx2"]} for name in ("A", "B", "A")]
+    for day, machine in enumerate(machines, start=1):
+        monkeypatch.setattr("pipeline.machine.describe", lambda machine=machine: machine)
+        results.write("fit", [row.to_json()], f"2026-11-0{day}")
+    rows = [(one["machine"]["cpu_model"], one["date"]) for one in results.read()["comparisons"]]
+    assert rows == [("A", "2026-11-03"), ("B", "2026-11-02")]
+    assert "| 1a | a step | another | 1 s (once) | ≤ 2 | yes | B, AVX2 | 2026-11-02 |" in results.PAGE.read_text()
+
+
 def test_every_experiment_with_a_goal_is_there_once():
     files = experiment_files(FOLDER)
     assert set(NAMES) <= set(files)
