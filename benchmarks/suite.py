@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.comparison import ROUNDS, Comparison
 from benchmarks.data import Bench, prepare
+from pipeline import machine
 from pipeline.errors import PipelineError
 
 
@@ -34,6 +35,7 @@ def main() -> int:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(dict.fromkeys(known))}")
     # Inherited by every process below.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.update(machine.onednn_variables(os.environ))
     with tempfile.TemporaryDirectory(prefix="tensorcraft-bench-") as folder:
         try:
             bench = _in_own_process(prepare, Path(folder), arguments.rounds)

@@ -3,7 +3,7 @@
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ _ROOT = Path("/")
 # Instruction sets that determine the speed of a model, by vector width and native bfloat16 and int8 products.
 _REPORTED_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
 
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+# Instruction sets with which TensorFlow 2.21 enables oneDNN by itself.
+_ONEDNN_CPU_FLAGS = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+
 
 def cpu_model() -> str:
     """Name of the processor."""
@@ -35,6 +39,16 @@ def cpu_model() -> str:
 def cpu_flags() -> set[str]:
     """Instruction sets of the processor, in Linux's spelling."""
     return set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+
+
+def onednn_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variable that enables oneDNN in TensorFlow, on x86 processors for which TensorFlow leaves it off.
+
+    With AVX2 alone, models train 1.2 to 1.3 times as fast (docs/LOG.md). The environment takes precedence.
+    """
+    flags = cpu_flags()
+    is_off = "avx2" in flags and not flags & _ONEDNN_CPU_FLAGS and _ONEDNN not in environment
+    return {_ONEDNN: "1"} if is_off else {}
 
 
 def granted_cores() -> int:

@@ -132,6 +132,7 @@ class _Child:
         self._is_in_process_group, self._stderr_lines, self._is_killed = is_in_process_group, [], False
         environment = {
             **os.environ,
+            **machine.onednn_variables(os.environ),
             "KERAS_BACKEND": backend,
             # User code may be in a folder that only this process searches.
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

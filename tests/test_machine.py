@@ -80,3 +80,18 @@ def test_granted_cores_follow_affinity_and_quota(tree, monkeypatch, limit, expec
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(4)))
     tree(V2 | {"sys/fs/cgroup/docker/a/cpu.max": f"{limit}\n"})
     assert machine.granted_cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "expected"),
+    [
+        ({"avx2"}, {}, {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        ({"avx2", "avx512f"}, {}, {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        ({"avx2", "avx512_vnni"}, {}, {}),
+        ({"asimd"}, {}, {}),
+        ({"avx2"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}, {}),
+    ],
+)
+def test_onednn_is_enabled_where_tensorflow_leaves_it_off(monkeypatch, flags, environment, expected):
+    monkeypatch.setattr(machine, "cpu_flags", lambda: flags)
+    assert machine.onednn_variables(environment) == expected
