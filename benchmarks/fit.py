@@ -26,7 +26,7 @@ MODELS = {
     "baseline_cnn": (BASELINE, 32),
     "airbench_convnet_small": (
         BASELINE | {"model": "airbench_convnet_small", "training_recipe": "muon", "global_batch_size": 500},
-        8,
+        4,
     ),
 }
 _AGAINST = {"eager": "PyTorch, eager, channels last", "compiled": "PyTorch, torch.compile, channels last"}

@@ -1,4 +1,4 @@
-"""The least that a first training step needs: import the framework, build the model, and run one execution.
+"""Minimum of a first training step: import the framework, build the model, and run one execution.
 
 python -m benchmarks.baselines.first_step <folder of the records>
 """
