@@ -23,7 +23,8 @@ _ROWS, _COLUMNS = np.divmod(np.arange(_SIDE**2), _SIDE)
 _BIT_ORDER = np.lexsort((_ROWS, (_ROWS + _COLUMNS) % _SIDE))
 # Side of decoded images, so that libjpeg skips most of the work.
 _DECODED_SIDE = 64
-_CANDIDATES_AT_ONCE = 4_000_000
+# A candidate takes about 100 bytes.
+_CANDIDATES_AT_ONCE = 400_000
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
