@@ -187,8 +187,8 @@ cluster-test: setup-dev ## start clusters on this machine and compare their reco
 soak: setup-dev ## simulate a month of scheduled runs with kills, a full disk and network failures (N=30)
 	@$(BIN)/python -m pytest -m soak -s tests/faults/test_soak.py --dates $(or $(N),30) $(ARGS)
 
-bench: setup ## compare the performance with common alternatives, in 10 minutes (ARGS="stream" for one part)
-	@[ "$(firstword $(ARGS))" = gpu ] || $(BIN)/python -c "import torchvision" 2>/dev/null || { echo "bench: installing PyTorch, a baseline, into .venv"; \
+bench: setup ## compare the performance with other tools, in 10 minutes (ARGS="records" for another part)
+	@[ "$(firstword $(ARGS))" = gpu ] || $(BIN)/python -c "import torchvision, grain" 2>/dev/null || { echo "bench: installing PyTorch and Grain into .venv"; \
 	  $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --editable ".[bench]"; }
 	@$(BIN)/python -m benchmarks $(ARGS)
 

@@ -23,7 +23,7 @@ from pipeline.training.model import compiled_model
 
 # Model → its settings and the number of steps per round.
 MODELS = {
-    "baseline_cnn": (BASELINE, 32),
+    "baseline_cnn": (BASELINE, 16),
     "airbench_convnet_small": (
         BASELINE | {"model": "airbench_convnet_small", "training_recipe": "muon", "global_batch_size": 500},
         4,

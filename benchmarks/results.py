@@ -16,9 +16,9 @@ from rich.table import Table
 
 from pipeline import machine
 
-# Parts without a request, in this order, and further parts. They need photographs, hours or further packages.
-PARTS = ("records", "stream", "fit", "cold")
-MORE_PARTS = ("accuracy", "photographs", "features", "memory", "files", "remote", "experiments")
+# Parts by default, and parts that need more time, photographs or further packages.
+PARTS = ("fit", "stream")
+MORE_PARTS = ("records", "cold", "accuracy", "photographs", "features", "memory", "files", "remote", "experiments")
 _HERE = Path(__file__).parent
 _JSON = _HERE / "results.json"
 PAGE = _HERE.parent / "docs" / "results.md"

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -44,7 +45,7 @@ def main() -> int:
             return error.exit_code
         code = 0
         for part in parts:
-            print(f"{part} …", file=sys.stderr, flush=True)
+            started = time.monotonic()
             try:
                 measured = [one.to_json() for one in _in_own_process(measure, part, bench)]
             # Later parts may take hours and need other data.
@@ -52,6 +53,7 @@ def main() -> int:
                 print(f"benchmarks: {part}: {error}", file=sys.stderr)
                 code = error.exit_code
                 continue
+            print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
             results.show(measured)
             results.write(part, measured, datetime.now(UTC).date().isoformat())
     return code
