@@ -161,8 +161,11 @@ class Problem:
         other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
         is_other = self.models and MODELS.is_ours(settings.model) and settings.model not in self.models
         if is_other or any(settings.model in other.models for other in other_problems):
-            such = f" such as {self.models[0]}" if self.models else ""
-            refuse("Train", "model", f"a model for {self.units.files}{such}, like the records", settings.model)
+            refuse(
+                *("Train", "model"),
+                f"a model for {self.units.files}{' such as '.join(['', *self.models[:1]])}, like the records",
+                settings.model,
+            )
         if settings.class_weight != "none" and not self.has_classes:
             refuse(
                 *("Train", "class_weight"),

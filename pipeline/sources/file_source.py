@@ -205,8 +205,9 @@ class LabeledSource(FileSource):
                 "group_column",
             )
         if len(splits) < 2:
-            expected = "a column with at least two different values"
-            self.refuse(f" All rows have {min(splits)!r}.", expected, "group_column")
+            self.refuse(
+                f" All rows have {min(splits)!r}.", "a column with at least two different values", "group_column"
+            )
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""

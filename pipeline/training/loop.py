@@ -15,7 +15,7 @@ import keras
 
 from pipeline import progress
 from pipeline.artifacts.publish import require_space
-from pipeline.errors import IncompleteTrainingError
+from pipeline.errors import IncompleteTrainingError, message
 from pipeline.hardware.receipt import confirm
 from pipeline.models.model import assign
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
@@ -60,10 +60,15 @@ class _Estimate:
         if left >= _LONG_SECONDS:
             _logger.info("Training takes about %s more.", progress.duration(left))
         if epoch >= _LONG_EPOCH_SECONDS:
-            faster = "select a smaller [Train] model"
-            if self.fine_tune:
-                faster = "set [Train] fine_tune = head, which trains only the last layer"
-            _logger.info("An epoch takes about %s. Lower [Train] epochs or %s.", progress.duration(epoch), faster)
+            _logger.info("An epoch takes about %s. %s", progress.duration(epoch), _faster(self.fine_tune))
+
+
+@message
+def _faster(fine_tune: str) -> str:
+    """Settings that shorten a training."""
+    if fine_tune:
+        return "Lower [Train] epochs or set [Train] fine_tune = head, which trains only the last layer."
+    return "Lower [Train] epochs or select a smaller [Train] model."
 
 
 def restore(setup: TrainingSetup) -> History:

@@ -457,7 +457,7 @@ def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
     assert {name: check["ok"] for name, check in answer["checks"].items()} == dict.fromkeys(
         ("packages", "storage", "dataset", "runner", "device cpu"), True
     )
-    assert " is in /" in answer["checks"]["dataset"]["says"]
+    assert answer["checks"]["dataset"]["says"] == "cifar10 is available"
     assert answer["receipt"]["effective_device"] == "cpu"
     assert answer["receipt"]["device_verified"] is True
 
