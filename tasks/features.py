@@ -30,7 +30,8 @@ class Features:
 
     def __init__(self, train: "Train") -> None:
         """Describe the features for a run whose inputs are known."""
-        self.train, self.inputs, self.force, self.label = train, train.inputs, train.force, train.label
+        self.train, self.root, self.inputs = train, train.root, train.inputs
+        self.force, self.label = train.force, train.label
         self.param_kwargs = {name: getattr(train.settings, name) for name in _SETTINGS}
 
     def identity(self) -> dict:
