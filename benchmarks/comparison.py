@@ -1,21 +1,22 @@
-"""Comparisons: what was measured, as plain data; turns, ratios, goals."""
+"""Comparisons of measured values with goals, rounds that alternate between actions, and ratios."""
 
 import operator
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One line of the results.
+    """A row of the results.
 
-    ``ours`` and ``theirs`` are a value each round, in ``unit``; ``theirs`` is empty where the goal is a plain figure.
-    ``figure`` says what ``figures`` are, a value each round; their median is compared with the goal. ``limit`` says
-    what the machine itself allows, measured in the same run.
+    ``ours`` and ``theirs`` have a value per round, in ``unit``. ``theirs`` is empty if the goal is a plain number.
+    ``figures`` have a value per round too, and ``figure`` is their unit. Their median is compared with the goal.
+    ``limit`` describes the limit of the machine, measured in the same run.
     """
 
     number: str
@@ -39,6 +40,21 @@ class Comparison:
     def to_json(self) -> dict:
         """Plain data, with median and verdict."""
         return {**asdict(self), "median": statistics.median(self.figures), "reached": self.reached}
+
+
+def speedup(number: str, against: str, theirs: Sequence[float], goal: float, **row: Any) -> Comparison:
+    """Compare speeds round by round. ``row`` has the other fields, and its unit is "s" or a rate such as "images/s"."""
+    is_rate = row["unit"] != "s"
+    return Comparison(
+        number=number,
+        against=against,
+        theirs=theirs,
+        figure=f"times the {row['unit']}" if is_rate else "times as fast",
+        figures=ratios(row["ours"], theirs) if is_rate else ratios(theirs, row["ours"]),
+        goal=goal,
+        at_least=True,
+        **row,
+    )
 
 
 def interleaved(

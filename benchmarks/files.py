@@ -12,11 +12,12 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.baselines.photograph_streams import decode_files
-from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
+from benchmarks.comparison import Comparison, interleaved, seconds_of, speedup
 from benchmarks.data import Bench
 from benchmarks.photographs import photographs
 
 NUM_LABELS, IMAGES_OF_A_LABEL, SIDE = 10, 10_000, 32
+_WHAT = f"Records of a folder of {NUM_LABELS * IMAGES_OF_A_LABEL:,} JPEG files of {SIDE} px"
 # The job of one element per image takes minutes.
 _MOST_ROUNDS = 2
 
@@ -27,7 +28,11 @@ def measure(bench: Bench) -> list[Comparison]:
         small, large = Path(scratch) / "small", Path(scratch) / "large"
         _draw(small, IMAGES_OF_A_LABEL // 10)
         _draw(large, IMAGES_OF_A_LABEL)
-        return [*_photographs(bench, Path(scratch)), *_small_files(bench, Path(scratch), small, large)]
+        return [
+            *_photographs(bench, Path(scratch)),
+            *_small_files(bench, Path(scratch), large),
+            _growing(Path(scratch), small, large),
+        ]
 
 
 def _photographs(bench: Bench, scratch: Path) -> list[Comparison]:
@@ -45,103 +50,65 @@ def _photographs(bench: Bench, scratch: Path) -> list[Comparison]:
         "what": f"Source and Records of {sum(1 for _ in folder.glob('*/*.jpg')):,} photographs",
         "unit": "s",
         "ours": values["ours"],
-        "at_least": True,
         "limit": f"decoding each file once on both cores: {median(values['decode']):.1f} s",
     }
     return [
-        Comparison(
-            number="6c",
-            against="decoding each file once",
-            theirs=values["decode"],
-            figure="of the speed",
-            figures=ratios(values["decode"], values["ours"]),
-            goal=0.85,
-            **row,
-        ),
-        Comparison(
-            number="6d",
-            against="the same on one core",
-            theirs=values["one"],
-            figure="times as fast",
-            figures=ratios(values["one"], values["ours"]),
-            goal=1.8,
-            **row,
-        ),
+        speedup("6c", "decoding each file once", values["decode"], 0.85, **row),
+        speedup("6d", "the same on one core", values["one"], 1.8, **row),
     ]
 
 
-def _small_files(bench: Bench, scratch: Path, small: Path, large: Path) -> list[Comparison]:
+def _small_files(bench: Bench, scratch: Path, folder: Path) -> list[Comparison]:
     written: list[dict] = []
 
     def ours() -> float:
-        written.append(_written("benchmarks.of_files", large, scratch, "raw"))
+        written.append(_written("benchmarks.of_files", folder, scratch, "raw"))
         return written[-1]["seconds"]
 
     values = interleaved(
         {
             "ours": ours,
-            "decode": lambda: seconds_of(lambda: decode_files(large)),
-            "theirs": lambda: _written("benchmarks.baselines.per_element", large, scratch)["seconds"],
+            "decode": lambda: seconds_of(lambda: decode_files(folder)),
+            "theirs": lambda: _written("benchmarks.baselines.per_element", folder, scratch)["seconds"],
         },
         min(bench.rounds, _MOST_ROUNDS),
     )
-    once, ten_times = (
-        _written("benchmarks.of_files", folder, scratch, "jpeg")["peak_bytes"] for folder in (small, large)
-    )
-    num_images = NUM_LABELS * IMAGES_OF_A_LABEL
-    what = f"Records of a folder of {num_images:,} JPEG files of {SIDE} px"
-    seconds = {
-        "what": what,
+    row = {
+        "what": _WHAT,
         "unit": "s",
         "ours": values["ours"],
-        "at_least": True,
         "limit": f"decoding each file once on both cores: {median(values['decode']):.1f} s",
         "note": f"Source, which decodes each file once, takes {median(one['source_seconds'] for one in written):.1f} s",
     }
-    memory = {"unit": "MB", "at_least": False}
     return [
-        Comparison(
-            number="6e",
-            against="decoding each file once",
-            theirs=values["decode"],
-            figure="of the speed",
-            figures=ratios(values["decode"], values["ours"]),
-            goal=0.85,
-            **seconds,
-        ),
-        Comparison(
-            number="12b",
-            against="a Beam job of one element per image",
-            theirs=values["theirs"],
-            figure="times as fast",
-            figures=ratios(values["theirs"], values["ours"]),
-            goal=5,
-            **seconds,
-        ),
-        Comparison(
-            number="12c",
-            what=f"peak memory of {what}",
-            against="–",
-            ours=[one["peak_bytes"] / 1e6 for one in written],
-            figure="MB",
-            figures=[one["peak_bytes"] / 1e6 for one in written],
-            goal=1_500,
-            limit="–",
-            **memory,
-        ),
-        Comparison(
-            number="12d",
-            what=f"peak memory of {what}, stored as JPEG",
-            against=f"Records of {num_images // 10:,} files",
-            ours=[ten_times / 1e6],
-            theirs=[once / 1e6],
-            figure="times its memory",
-            figures=[ten_times / once],
-            goal=1.3,
-            limit="1",
-            **memory,
-        ),
+        speedup("6e", "decoding each file once", values["decode"], 0.85, **row),
+        speedup("12b", "a Beam job of one element per image", values["theirs"], 5, **row),
+        _memory("12c", _WHAT, [one["peak_bytes"] / 1e6 for one in written]),
     ]
+
+
+def _growing(scratch: Path, small: Path, large: Path) -> Comparison:
+    once, ten_times = (
+        _written("benchmarks.of_files", folder, scratch, "jpeg")["peak_bytes"] / 1e6 for folder in (small, large)
+    )
+    return _memory("12d", f"{_WHAT}, stored as JPEG", [ten_times], once)
+
+
+def _memory(number: str, what: str, megabytes: list[float], smaller: float = 0) -> Comparison:
+    """Compare peak memory with a number, or with that of ``smaller`` data."""
+    return Comparison(
+        number=number,
+        what=f"peak memory of {what}",
+        against=f"Records of {NUM_LABELS * IMAGES_OF_A_LABEL // 10:,} files" if smaller else "–",
+        unit="MB",
+        ours=megabytes,
+        theirs=[smaller] if smaller else [],
+        figure="times its memory" if smaller else "MB",
+        figures=[one / (smaller or 1) for one in megabytes],
+        goal=1.3 if smaller else 1_500,
+        at_least=False,
+        limit="1" if smaller else "–",
+    )
 
 
 def _total(written: dict) -> float:

@@ -1,7 +1,7 @@
 """Training step: against other frameworks, and against the matrix products of the same layers (rows 1 and 2)."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -14,7 +14,7 @@ from benchmarks import BASELINE
 from benchmarks.baselines import tutorial
 from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
-from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
+from benchmarks.comparison import Comparison, interleaved, seconds_of, speedup
 from benchmarks.data import Bench
 from pipeline.hardware.placement import choose_precision, place
 from pipeline.settings.training import TrainSettings
@@ -29,8 +29,13 @@ MODELS = {
         4,
     ),
 }
-_AGAINST = {"eager": "PyTorch, eager, channels last", "compiled": "PyTorch, torch.compile, channels last"}
-_GOALS = {"float32": {"eager": 1.5, "compiled": 1.2}, "bfloat16": {"eager": 1.5, "compiled": 1.5}}
+# Other tool → its description, and the goal in each precision.
+_AGAINST = {
+    "eager": ("PyTorch, eager, channels last", {"float32": 1.5, "bfloat16": 1.5}),
+    "compiled": ("PyTorch, torch.compile, channels last", {"float32": 1.2, "bfloat16": 1.5}),
+    "tutorial": ("the published program of the tutorial", {"float32": 1.39}),
+    "arrays": ("`fit` on arrays in memory", {"float32": 0.98}),
+}
 _TIMED_CALLS = 5
 
 
@@ -59,7 +64,7 @@ def measure(bench: Bench) -> list[Comparison]:
 
 def _rows(
     bench: Bench, torch: TorchProcess, images: np.ndarray, labels: np.ndarray, name: str, precision: str, letter: str
-) -> Iterator[Comparison]:
+) -> list[Comparison]:
     own, steps = MODELS[name]
     settings = TrainSettings(**own, device="cpu", precision=precision)
     size, split = settings.global_batch_size, bench.split("train")
@@ -70,8 +75,7 @@ def _rows(
     options.autotune.enabled = False
     constant = tf.data.Dataset.from_tensors((images[:size], labels[:size])).repeat(steps).with_options(options)
     epoch = iter(range(1_000))
-    short = precision.removeprefix("mixed_")
-    of_torch = partial(torch.training_rate, network=name, precision=short, batch_size=size, steps=steps)
+    of_torch = partial(torch.training_rate, network=name, precision=precision, batch_size=size, steps=steps)
 
     def rate(action: Callable[[], object]) -> float:
         return steps * size / seconds_of(action)
@@ -83,38 +87,31 @@ def _rows(
         "compiled": lambda: of_torch(is_compiled=True),
     }
     if name == "baseline_cnn" and precision == "float32":
-        taught, published = tutorial.data(images[: steps * size], labels[: steps * size]), tutorial.model()
+        data, published = (images[: steps * size], labels[: steps * size]), tutorial.model()
+        taught = tutorial.data(*data)
         actions |= {
-            "arrays": lambda: rate(
-                lambda: model.fit(images[: steps * size], labels[: steps * size], batch_size=size, verbose=0)
-            ),
+            "arrays": lambda: rate(lambda: model.fit(*data, batch_size=size, verbose=0)),
             "tutorial": lambda: rate(lambda: published.fit(*taught, batch_size=tutorial.BATCH_SIZE, verbose=0)),
         }
     values = interleaved(actions, bench.rounds, warm_up=True)
-    layers = [_timed(layer, size, index == 0) for index, layer in enumerate(_with_kernels(model))]
+    return list(_compared(name, precision, letter, size, _layers(model, size), values))
+
+
+def _compared(
+    name: str, precision: str, letter: str, size: int, layers: Sequence[_Layer], values: Mapping[str, Sequence[float]]
+) -> Iterator[Comparison]:
+    number = f"{1 if precision == 'float32' else 2}{letter}"
     best = sum(layer.products_seconds for layer in layers)
-    shares = [best * one / size for one in values["step"]]
-    number = f"{1 if short == 'float32' else 2}{letter}"
     row = {
-        "what": f"training step of `{name}`, {short}, batch {size}",
+        "what": f"training step of `{name}`, {precision}, batch {size}",
         "unit": "images/s",
         "ours": values["ours"],
-        "at_least": True,
         "limit": f"the step alone, on one batch: {median(values['step']):,.0f} images/s. The matrix products of its "
         f"layers alone: {size / best:,.0f} images/s",
     }
-    against = _AGAINST | {"tutorial": "the published program of the tutorial", "arrays": "`fit` on arrays in memory"}
-    goals = _GOALS[short] | {"tutorial": 1.39, "arrays": 0.98}
-    for key in [key for key in against if key in values]:
-        yield Comparison(
-            number=f"{number} {key}",
-            against=against[key],
-            theirs=values[key],
-            figure="times the images/s",
-            figures=ratios(values["ours"], values[key]),
-            goal=goals[key],
-            **row,
-        )
+    for key in [key for key in _AGAINST if key in values]:
+        against, goals = _AGAINST[key]
+        yield speedup(f"{number} {key}", against, values[key], goals[precision], **row)
     per_layer = ", ".join(
         f"`{one.name}` {one.seconds * 1e3:.1f} ms ({one.products_seconds / one.seconds:.0%})" for one in layers
     )
@@ -122,18 +119,21 @@ def _rows(
         number=f"{number} limit",
         against="matrix products of the sizes of its layers",
         figure="of the step's time",
-        figures=shares,
+        figures=[best * one / size for one in values["step"]],
         goal=0.8,
+        at_least=True,
         note=f"Time of each layer alone, forward and backward, with the share of its matrix products: {per_layer}",
         **row,
     )
 
 
-def _with_kernels(model: keras.Model) -> list[keras.Layer]:
-    return [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D | keras.layers.Dense)]
+def _layers(model: keras.Model, batch_size: int) -> list[_Layer]:
+    kinds = keras.layers.Conv2D | keras.layers.Dense
+    layers = [layer for layer in model.layers if isinstance(layer, kinds)]
+    return [_timed(layer, batch_size, is_first=layer is layers[0]) for layer in layers]
 
 
-def _timed(layer: keras.Layer, batch_size: int, is_first: bool) -> _Layer:
+def _timed(layer: keras.Layer, batch_size: int, *, is_first: bool) -> _Layer:
     """Time a layer with random inputs. The first layer has no gradient of its inputs."""
     shape, dtype = (batch_size, *layer.input.shape[1:]), layer.compute_dtype
     inputs = tf.cast(tf.random.normal(shape), dtype)

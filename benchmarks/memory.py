@@ -13,10 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import keras
+
+from benchmarks import BASELINE
 from benchmarks.comparison import Comparison, interleaved, ratios
 from benchmarks.data import Bench
-from benchmarks.of_files import write
-from benchmarks.photographs import SIZE, STORED_SIDE, photographs
+from benchmarks.photographs import SIZE, photographs, write_records
+from pipeline.errors import SettingsError
+from pipeline.settings.training import TrainSettings
+from pipeline.training.launch import TrainRequest
+from pipeline.training.train import train
 
 COUNT, LIMIT_BYTES = 100_000, 4 * 2**30
 _MAX_ROUNDS = 2
@@ -29,8 +35,6 @@ _GROUPS = {
 
 def measure(bench: Bench) -> list[Comparison]:
     """Row 7."""
-    from pipeline.errors import SettingsError
-
     with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         records = _records(Path(scratch))
         try:
@@ -58,10 +62,8 @@ def measure(bench: Bench) -> list[Comparison]:
     ]
 
 
-def small_model(image_shape: tuple[int, int, int], num_labels: int) -> "object":
+def small_model(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
     """Build a model of one convolution with large strides."""
-    import keras
-
     return keras.Sequential(
         [
             keras.Input(image_shape, dtype="uint8"),
@@ -75,11 +77,6 @@ def small_model(image_shape: tuple[int, int, int], num_labels: int) -> "object":
 
 def main(records: str) -> None:
     """Train an epoch and print its seconds as JSON."""
-    from benchmarks import BASELINE
-    from pipeline.settings.training import TrainSettings
-    from pipeline.training.launch import TrainRequest
-    from pipeline.training.train import train
-
     own = {"model": f"{__spec__.name}:small_model", "epochs": 1, "global_batch_size": 64, "cache": "none"}
     with tempfile.TemporaryDirectory(dir=records) as folder:
         run = Path(folder) / "run"
@@ -97,9 +94,6 @@ def main(records: str) -> None:
 
 
 def _records(scratch: Path) -> Path:
-    from pipeline.settings.data import RecordsSettings, SourceSettings
-    from pipeline.sources import resolve
-
     # Links cannot lead to another file system.
     copied = shutil.copytree(photographs(), scratch / "copied")
     files, folder = sorted(copied.glob("*/*.jpg")), scratch / "photographs"
@@ -107,9 +101,7 @@ def _records(scratch: Path) -> Path:
         file = files[number % len(files)]
         (folder / file.parent.name).mkdir(parents=True, exist_ok=True)
         os.link(file, folder / file.parent.name / f"{number}.jpg")
-    source = resolve(SourceSettings(dataset="folder", path=str(folder)), scratch)
-    settings = RecordsSettings(image_size=SIZE, encoding="jpeg", store_side=str(STORED_SIDE))
-    return write(folder, scratch, settings, source)
+    return write_records(folder, scratch)
 
 
 @contextmanager

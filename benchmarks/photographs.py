@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from benchmarks.baselines import photograph_streams
 from benchmarks.baselines.torch_folder import TorchFolder
-from benchmarks.comparison import Comparison, interleaved, ratios
+from benchmarks.comparison import Comparison, interleaved, speedup
 from benchmarks.data import Bench
 from benchmarks.of_files import write
 from benchmarks.stream import rate
@@ -40,7 +40,8 @@ def measure(bench: Bench) -> list[Comparison]:
     """Row 4."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         scratch = Path(folder)
-        split = _records(photographs(), scratch)
+        records = write_records(photographs(), scratch)
+        split = open_split(records, read_manifest(records), "train")
         stored, contents = scratch / "stored", _write_stored(split, scratch / "stored")
         photograph_streams.write_array_record(contents, scratch / "stored.array_record")
         stream = InputStream(split, global_batch_size=GLOBAL_BATCH_SIZE, seed=0, in_memory=False)
@@ -63,17 +64,11 @@ def measure(bench: Bench) -> list[Comparison]:
         f"input stream of {split.num_examples:,} photographs, stored at {STORED_SIDE} px, read at {SIZE} px, no cache"
     )
     return [
-        Comparison(
-            number=f"4{letter}",
+        speedup(
+            *(f"4{letter}", against, values[key], goal),
             what=what,
-            against=against,
             unit="images/s",
             ours=values["ours"],
-            theirs=values[key],
-            figure="times the images/s",
-            figures=ratios(values["ours"], values[key]),
-            goal=goal,
-            at_least=True,
             limit=f"decoding, cropping and resizing the same bytes alone: {median(values['limit']):,.0f} images/s",
         )
         for letter, key, against, goal in (
@@ -85,11 +80,11 @@ def measure(bench: Bench) -> list[Comparison]:
     ]
 
 
-def _records(folder: Path, scratch: Path) -> Split:
+def write_records(folder: Path, scratch: Path) -> Path:
+    """Write JPEG records of the photographs of a folder below ``scratch``. Return the folder of the records."""
     source = resolve(SourceSettings(dataset="folder", path=str(folder)), scratch)
     settings = RecordsSettings(image_size=SIZE, encoding="jpeg", store_side=str(STORED_SIDE))
-    records = write(folder, scratch, settings, source)
-    return open_split(records, read_manifest(records), "train")
+    return write(folder, scratch, settings, source)
 
 
 def _write_stored(split: Split, folder: Path) -> list[bytes]:

@@ -11,7 +11,7 @@ import apache_beam as beam
 
 from benchmarks import scale
 from benchmarks.baselines import record_writer, tfds_prepare
-from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
+from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of, speedup
 from benchmarks.data import SPLITS, Bench, write_to
 from pipeline.records.features import stored_form
 from pipeline.settings.data import RecordsSettings
@@ -48,26 +48,8 @@ def _writing(bench: Bench, scratch: Path) -> list[Comparison]:
         "limit": f"decoding the PNG files alone on both cores: {median(values['decode']):.2f} s",
     }
     return [
-        Comparison(
-            number="6a",
-            against="`download_and_prepare` of TFDS",
-            theirs=values["tfds"],
-            figure="times as fast",
-            figures=ratios(values["tfds"], values["ours"]),
-            goal=4.8,
-            at_least=True,
-            **row,
-        ),
-        Comparison(
-            number="6b",
-            against="decoding each image once",
-            theirs=values["decode"],
-            figure="of the speed",
-            figures=ratios(values["decode"], values["ours"]),
-            goal=0.85,
-            at_least=True,
-            **row,
-        ),
+        speedup("6a", "`download_and_prepare` of TFDS", values["tfds"], 4.8, **row),
+        speedup("6b", "decoding each image once", values["decode"], 0.85, **row),
         Comparison(
             number="6f",
             against="a loop of `tf.io.TFRecordWriter` over arrays",

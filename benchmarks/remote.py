@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
+from benchmarks.comparison import Comparison, interleaved, seconds_of, speedup
 from benchmarks.data import Bench
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.remote.artifacts import Remote
@@ -80,17 +80,11 @@ def measure(bench: Bench) -> list[Comparison]:
     size = f"{total / 1e6:.0f} MB in {len(names)} files"
     against = f"boto3, {_AT_A_TIME} files at a time, which checks no digest"
     return [
-        Comparison(
-            number=number,
+        speedup(
+            *(number, against, values[theirs], 1),
             what=f"{what}, {size}",
-            against=against,
             unit="s",
             ours=values[ours],
-            theirs=values[theirs],
-            figure="times as fast",
-            figures=ratios(values[theirs], values[ours]),
-            goal=1,
-            at_least=True,
             limit="the server is Python's and answers on the same cores: the client's share is smaller than it looks",
         )
         for number, what, ours, theirs in (

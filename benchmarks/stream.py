@@ -11,7 +11,7 @@ import tensorflow as tf
 from benchmarks.baselines import keras_arrays, tfds_stream
 from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
-from benchmarks.comparison import Comparison, interleaved, ratios
+from benchmarks.comparison import Comparison, interleaved, speedup
 from benchmarks.data import Bench
 from pipeline.streams.tf_data import InputStream
 
@@ -42,17 +42,11 @@ def _first_pass(bench: Bench) -> list[Comparison]:
     )
     limit = f"reading the bytes of the files: {median(values['read']):,.0f} images/s"
     return [
-        Comparison(
-            number=number,
+        speedup(
+            *(number, against, values[baseline], goal),
             what="input stream of CIFAR-10, first pass from the files",
-            against=against,
             unit="images/s",
             ours=values["ours"],
-            theirs=values[baseline],
-            figure="times the images/s",
-            figures=ratios(values["ours"], values[baseline]),
-            goal=goal,
-            at_least=True,
             limit=limit,
             note="All files are in the page cache",
         )
@@ -88,24 +82,9 @@ def _later_passes(bench: Bench) -> list[Comparison]:
         "limit": limit,
     }
     return [
-        Comparison(
-            number="11c",
-            against="the adapter of Keras for NumPy arrays",
-            theirs=values["keras"],
-            figure="times the images/s",
-            figures=ratios(values["ours"], values["keras"]),
-            goal=1,
-            at_least=True,
-            **row,
-        ),
-        Comparison(
-            number="11d",
-            against="`DataLoader` of PyTorch over tensors in memory",
-            theirs=values["torch"],
-            figure="times the images/s",
-            figures=ratios(values["ours"], values["torch"]),
-            goal=10,
-            at_least=True,
+        speedup("11c", "the adapter of Keras for NumPy arrays", values["keras"], 1, **row),
+        speedup(
+            *("11d", "`DataLoader` of PyTorch over tensors in memory", values["torch"], 10),
             note=f"{workers} workers, the fastest of 0, 1, 2 and 4",
             **row,
         ),
