@@ -44,7 +44,7 @@ def cpu_flags() -> set[str]:
 def onednn_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Variable that enables oneDNN in TensorFlow, on x86 processors for which TensorFlow leaves it off.
 
-    With AVX2 alone, models train 1.2 to 1.3 times as fast (docs/LOG.md). The environment takes precedence.
+    With AVX2 alone, models train 1.1 to 1.5 times as fast (docs/LOG.md). The environment takes precedence.
     """
     flags = cpu_flags()
     is_off = "avx2" in flags and not flags & _ONEDNN_CPU_FLAGS and _ONEDNN not in environment

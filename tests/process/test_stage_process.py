@@ -42,6 +42,9 @@ from pipeline.errors import HardwareMismatchError, SettingsError
 def pid():
     return os.getpid()
 
+def variable(name: str):
+    return os.environ.get(name)
+
 def kinds(path: Path, several: tuple[int, list], group: ProcessGroup, text_by_name: dict[str, str]):
     arguments = path, several, group, text_by_name
     return {"kinds": [type(one).__name__ for one in arguments], "values": arguments}
@@ -148,6 +151,14 @@ def test_a_child_with_other_devices_or_another_backend_is_another_process():
     own = in_child("functions_of_a_test:pid", {}, cpu_devices=2, in_new_process=True)
     assert len({first, other, own, call("pid")}) == 4
     assert not any(psutil.pid_exists(one) for one in (first, other, own))
+
+
+@pytest.mark.parametrize(("flags", "expected"), [({"avx2"}, "1"), ({"avx2", "avx512_bf16"}, None)])
+def test_the_child_uses_onednn_where_tensorflow_leaves_it_off(monkeypatch, flags, expected):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    monkeypatch.setattr("pipeline.machine.cpu_flags", lambda: flags)
+    asked = {"name": "TF_ENABLE_ONEDNN_OPTS"}
+    assert in_child("functions_of_a_test:variable", asked, in_new_process=True) == expected
 
 
 def test_variables_of_keras_do_not_reach_the_child(monkeypatch):
