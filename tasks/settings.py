@@ -143,6 +143,20 @@ def root_folder() -> Path:
     return root
 
 
+def champion() -> Path | None:
+    """The folder of the run in use, None without one. SettingsError: the link does not lead to a run."""
+    link, runs = root_folder() / layout.CHAMPION, root_folder() / layout.RUNS
+    if not link.is_symlink():
+        return None
+    folder = Path(os.path.realpath(link))
+    if folder.parent != runs or not folder.is_dir():
+        raise SettingsError(
+            f"{link}: expected a link to a run in {runs}, got one to {os.readlink(link)}. "
+            'Choose a run with "tensorcraft promote RUN", or remove the link.'
+        )
+    return folder
+
+
 def schedule_name() -> str:
     """The name of the experiment, which must exist, for files of its schedule. Empty means config.ini alone."""
     config_files.check()

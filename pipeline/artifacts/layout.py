@@ -1,6 +1,7 @@
 """Names of the folders under the storage root.
 
 <root>/<kind>/<label>-<fingerprint>/   an artifact of a stage, or the checkpoints of an unfinished run
+<root>/champion                        link to the run in use
 <root>/report/                         the newest report
 <root>/report/history/<date>/          a dated report, in a subfolder per experiment
 """
@@ -14,6 +15,8 @@ RUNS = "runs"
 FEATURES = "features"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
+# Link to the run in use. "tensorcraft promote" sets it.
+CHAMPION = "champion"
 #: Kinds of published artifacts, each after its inputs.
 KINDS = (SOURCE, RECORDS, FEATURES, RUNS, EXPORTS)
 # Kinds that only earlier versions wrote.

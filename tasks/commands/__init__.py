@@ -16,6 +16,7 @@ COMMANDS = Registry(
         "verify": "tasks.commands.verify:verify",
         "predict": "tasks.commands.predict:predict",
         "export": "tasks.commands.run:export",
+        "promote": "tasks.commands.runs:promote",
         "experiments": "tasks.commands.runs:experiments",
         "experiments-table": "tasks.commands.runs:experiments_table",
         "diff": "tasks.commands.runs:diff",

@@ -12,7 +12,7 @@ from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
 from tasks.process import command_line
-from tasks.settings import root_folder
+from tasks.settings import champion, root_folder
 from tasks.source import Source
 from tasks.stage import Stage, differing, stages_up_to
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
 
 LATEST, BEST = "latest", "best"
-A_RUN = f"folder of a run, the beginning of its name or fingerprint, {LATEST}, or {BEST}"
+A_RUN = f"folder of a run, the beginning of its name or fingerprint, {LATEST}, {BEST}, or {layout.CHAMPION}"
+#: The run of a command that is given none, see ``run_folder``.
+DEFAULT_RUN = f"default: {layout.CHAMPION} if there is one, otherwise {BEST}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,9 +95,16 @@ def not_empty(text: str) -> str:
     return text
 
 
-def run_folder(argument: str, run: str) -> Path:
-    """The folder of a run. It must be in the folder of runs, wherever a link leads."""
+def run_folder(argument: str, run: str | None) -> Path:
+    """The folder of a run, by default of the champion or the best. It must be in the folder of runs."""
     parent = root_folder() / layout.RUNS
+    if run in (None, layout.CHAMPION):
+        if folder := champion():
+            return folder
+        if run:
+            remedy = 'Choose a run with "tensorcraft promote RUN".'
+            raise SettingsError(f"{argument}: expected a champion in {root_folder()}, found none. {remedy}")
+    run = run or BEST
     runs = [path for path in layout.artifact_folders(parent) if path.is_dir() and path.resolve().parent == parent]
     if Path(run).resolve() in runs:
         return Path(run).resolve()
@@ -114,8 +123,23 @@ def run_folder(argument: str, run: str) -> Path:
     lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
     raise SettingsError(
         f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder, the start of its name or fingerprint, "
-        f"{LATEST} for the newest on real data, or {BEST} for the best of the experiment. {lines}"
+        f"{LATEST} for the newest on real data, {BEST} for the best of the experiment, or {layout.CHAMPION} for the "
+        f"one in use. {lines}"
     )
+
+
+def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
+    """The folder of a finished run with weights, and its record. See ``run_folder``."""
+    from pipeline.runs.metrics import WEIGHTS_NAME
+    from pipeline.runs.record import read_record
+
+    folder = run_folder(argument, run)
+    record = read_record(folder)
+    if not (folder / WEIGHTS_NAME).is_file():
+        raise SettingsError(
+            f"{argument}: expected a finished run with {WEIGHTS_NAME}, got {folder} with the status {record.status!r}."
+        )
+    return folder, record
 
 
 def _best(finished: Mapping[Path, "RunRecord"]) -> str:

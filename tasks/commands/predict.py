@@ -14,7 +14,7 @@ from pipeline.records.features import ImageForm
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
-from tasks.commands.command import A_RUN, BEST, argument, command, not_empty, run_folder
+from tasks.commands.command import A_RUN, DEFAULT_RUN, argument, command, not_empty, trained_run
 from tasks.records import Records
 from tasks.settings import root_folder
 from tasks.stage import Stage
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @command(
     argument("files", nargs="+", type=not_empty, help="images or texts, or folders of them"),
-    argument("--model", default=BEST, type=not_empty, help=f"{A_RUN} (default: {BEST})"),
+    argument("--model", type=not_empty, help=f"{A_RUN} ({DEFAULT_RUN})"),
     argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,
@@ -36,17 +36,10 @@ _logger = logging.getLogger(__name__)
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
-    run, output = run_folder("--model", arguments.model), Path(arguments.output).expanduser()
+    (run, record), output = trained_run("--model", arguments.model), Path(arguments.output).expanduser()
     from pipeline.problems.test_time_augmentation import NONE, VIEWS
-    from pipeline.runs.metrics import WEIGHTS_NAME
-    from pipeline.runs.record import read_record
 
-    record = read_record(run)
     units = units_of(record.problem)
-    if not (run / WEIGHTS_NAME).is_file():
-        raise SettingsError(
-            f"--model: expected a finished run with {WEIGHTS_NAME}, got {run} with the status {record.status!r}."
-        )
     if (asked := arguments.test_time_augmentation) and not problem_class(record.problem).can_augment:
         raise SettingsError(
             f"--test-time-augmentation: expected a run on images, got {asked!r} for {units.files}. Remove the flag."

@@ -1,14 +1,17 @@
-"""The commands ``diff``, ``experiments``, ``experiments-table`` and ``tensorboard`` for runs."""
+"""The commands ``diff``, ``promote``, ``experiments``, ``experiments-table`` and ``tensorboard`` for runs."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.errors import SettingsError
 from pipeline.settings.experiments import description
 from tasks import config_files
-from tasks.commands.command import A_RUN, Parser, argument, command, not_empty, run_folder
+from tasks.commands.command import A_RUN, Parser, argument, command, not_empty, run_folder, trained_run
 from tasks.report import Report, published_rows
 from tasks.settings import root_folder
 from tasks.stage import Stage
@@ -22,6 +25,23 @@ def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     from pipeline.report import compare_runs, format_differences
 
     print(format_differences(compare_runs(*folders), tuple(folder.name for folder in folders)), end="")
+    return 0
+
+
+@command(argument("run", metavar="RUN", type=not_empty, help=A_RUN))
+def promote(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Make a run the champion, which other commands use by default."""
+    folder, _ = trained_run("RUN", arguments.run)
+    check_files(folder, read_manifest(folder))
+    link = root_folder() / layout.CHAMPION
+    if link.exists() and not link.is_symlink():
+        raise SettingsError(f"{link}: expected a link to a run, got a file or folder. Move it elsewhere.")
+    before = Path(os.readlink(link)).name if link.is_symlink() else "none"
+    new_link = link.with_name(f".{link.name}-{os.getpid()}")
+    new_link.unlink(missing_ok=True)
+    new_link.symlink_to(Path(layout.RUNS, folder.name))
+    os.replace(new_link, link)
+    print(f"Champion before: {before}\nChampion now:    {folder.name}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Retention, which marks the artifacts that are still needed and sweeps the others.
 
-Marked are artifacts that the present settings reach, that wait for the remote, runs of dated reports, runs and
-checkpoints of other experiments, and all that these were made from. ``tensorcraft clean-stale`` sweeps the others. A
-scheduled run also marks what ``[Storage] keep_runs`` and ``keep_days`` keep.
+Marked are artifacts that the present settings reach, that wait for the remote, the champion, runs of dated reports,
+runs and checkpoints of other experiments, and all that these were made from. ``tensorcraft clean-stale`` sweeps the
+others. A scheduled run also marks what ``[Storage] keep_runs`` and ``keep_days`` keep.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import operator
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -167,13 +168,17 @@ def remove(folder: Path, reason: str) -> bool:
 def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime) -> set[Path]:
     mine, referred = _experiments_of(stages), referred_runs(dated_reports_folder())
     others = [artifact for artifact in artifacts if artifact.experiment not in mine]
+    # A dangling link leads to nothing that could be kept.
+    champion = Path(os.path.realpath(root_folder() / layout.CHAMPION))
     in_use = [one for one in others if one.kind in (layout.RUNS, layout.CHECKPOINTS) or now - one.here_since < _IN_USE]
     return {
         *_folders_of(stages, artifacts),
         *remote_cache.pending(),
+        champion,
         *(one.folder for one in artifacts if one.provides in referred),
         *(one.folder for one in in_use),
         *_exports_of([one for one in others if one.kind == layout.RUNS], artifacts),
+        *_exports_of([one for one in artifacts if one.folder == champion], artifacts),
     }
 
 

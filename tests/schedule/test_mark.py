@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from report_runs import RUN
@@ -100,3 +101,26 @@ def test_artifacts_that_others_may_be_about_to_use_stay_a_day(root, monkeypatch)
     stale, others = find_stale([])
     assert names(root, stale) == {"records/new-mine", "records/old", "records/old-mine"}
     assert others == [], "nothing was trained"
+
+
+def test_the_champion_and_all_that_it_needs_are_never_removed(root, monkeypatch):
+    fingerprints = {}
+    for name in ("champion", "other"):
+        about = {"requested_dataset": "cifar10", "dataset": "cifar10", "finished_at": "2020-01-01T00:00:00+00:00"}
+        fingerprints[name] = run(root, name, records(root, name), **about)
+        artifact(root, f"exports/of-{name}", {"upstream": {"run": fingerprints[name]}})
+    run(root, "newest", records(root, "newest"), requested_dataset="cifar10", dataset="cifar10", test_accuracy=0.9)
+    (root / "champion").symlink_to("runs/champion")
+    monkeypatch.setattr(retention, "_experiments_of", lambda _: {None, "cifar10", "mnist"})
+    monkeypatch.setattr(retention, "_folders_of", lambda *_: [])
+    of_the_champion = {f"{kind}/champion" for kind in ("source", "records", "runs")} | {"exports/of-champion"}
+    removable = names(root, find_stale([])[0])
+    assert not removable & of_the_champion
+    assert removable >= {"runs/other", "records/other", "source/other", "exports/of-other", "runs/newest"}
+    monkeypatch.setattr(retention, "Storage", lambda: SimpleNamespace(keep_runs=0, keep_days=30))
+    assert retention.apply_limits([])
+    assert names(root, (path for path in root.glob("*/*") if "champion" in path.name)) >= of_the_champion
+    assert not (root / "runs" / "other").exists()
+    assert (root / "runs" / "newest").exists()
+    (root / "champion").unlink()
+    assert "runs/champion" in names(root, find_stale([])[0])

@@ -1,0 +1,79 @@
+"""tensorcraft promote: the champion, which predict uses by default and which nothing removes."""
+
+import shutil
+
+import pytest
+from luigi_process import Luigi
+from report_runs import write_run
+
+from pipeline.artifacts.manifest import write_manifest
+
+
+@pytest.fixture
+def luigi(tmp_path):
+    """A root with two runs that have weights, of which the second is better, and one without."""
+    luigi = Luigi(tmp_path / "own", tmp_path / "no data")
+    for number, name in enumerate(("cnn-aa11", "cnn-bb22", "cnn-cc33")):
+        about = {"test_accuracy": 0.7 + number / 10, "epochs": number + 1, "records_fingerprint": name[-1] * 64}
+        folder = write_run(luigi.root / "runs" / name, fingerprint=name[4:] * 16, **about)
+        if name != "cnn-cc33":
+            (folder / "weights.safetensors").write_text("weights")
+        write_manifest(folder, stage="Train", identity={}, details={})
+    return luigi
+
+
+def used(luigi, *run):
+    """The last letter of the name of the run that predict uses. It stops at the records, which do not exist."""
+    done = luigi.command("predict", "a.jpg", *run)
+    assert done.returncode == 2
+    return done.stderr.partition("expected the run's records ")[2][:1] or done.stderr
+
+
+def test_a_promoted_run_is_the_default_and_another_one_replaces_it(luigi):
+    shutil.rmtree(luigi.root / "runs" / "cnn-cc33")
+    assert used(luigi) == "2", "the best run"
+    first = luigi.command("promote", "cnn-aa")
+    assert first.stdout == "Champion before: none\nChampion now:    cnn-aa11\n", first.stderr
+    assert used(luigi) == used(luigi, "--model", "champion") == "1"
+    assert used(luigi, "--model", "best") == "2"
+    assert (luigi.root / "champion").readlink().as_posix() == "runs/cnn-aa11", "it stays valid if the root moves"
+    assert luigi.command("promote", "best").stdout == "Champion before: cnn-aa11\nChampion now:    cnn-bb22\n"
+    assert sorted(path.name for path in luigi.root.iterdir()) == ["champion", "runs"]
+    assert used(luigi) == "2"
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "message"),
+    [
+        ("cnn", 2, "RUN: expected a run in "),
+        ("cnn-cc33", 2, "RUN: expected a finished run with weights.safetensors, got "),
+        ("champion", 2, 'found none. Choose a run with "tensorcraft promote RUN".'),
+        ("damaged", 4, "weights.safetensors"),
+    ],
+)
+def test_only_a_whole_run_with_weights_is_promoted(luigi, target, code, message):
+    if target == "damaged":
+        (luigi.root / "runs" / "cnn-aa11" / "weights.safetensors").write_text("others")
+    done = luigi.command("promote", "cnn-aa11" if target == "damaged" else target)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert not (luigi.root / "champion").is_symlink()
+
+
+def test_a_link_that_leads_to_no_run_is_an_error_that_a_promotion_repairs(luigi):
+    link = luigi.root / "champion"
+    for target in ("runs/gone", "/etc", "champion"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        said = used(luigi)
+        assert f"{link}: expected a link to a run in {luigi.root}/runs, got one to {target}. " in said
+        assert 'Choose a run with "tensorcraft promote RUN", or remove the link.' in said
+    assert luigi.command("promote", "cnn-aa11").returncode == 0
+    assert used(luigi) == "1"
+
+
+def test_a_file_of_that_name_is_not_overwritten(luigi):
+    (luigi.root / "champion").write_text("mine")
+    done = luigi.command("promote", "cnn-aa11")
+    assert done.returncode == 2
+    assert "champion: expected a link to a run, got a file or folder. Move it elsewhere." in done.stderr
+    assert (luigi.root / "champion").read_text() == "mine"
