@@ -130,7 +130,7 @@ predict: setup ## run a trained model on images or texts (IMAGES=<folder> or TEX
 verify-determinism: setup ## retrain the run and compare the weights bit by bit
 	@$(BIN)/python -m tasks verify-determinism $(ARGS)
 
-export: $(BIN)/.installed-optional ## export the run as SavedModel and LiteRT, and compare both with the Keras model
+export: $(BIN)/.installed-optional ## export a run in formats for other programs, and compare each with the Keras model (ARGS="--format onnx")
 	@$(BIN)/python -m tasks export $(ARGS)
 
 tensorboard: $(BIN)/.installed-optional ## start TensorBoard with all runs, on this machine only (ARGS="--port 6007")

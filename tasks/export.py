@@ -13,8 +13,8 @@ from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, SettingsError
 from pipeline.optional_packages import install_command
 from pipeline.problems.units import units_of
-from pipeline.runs.exporters import EXPORTERS, exporters_of
-from pipeline.settings.training import ExportSettings
+from pipeline.runs.exporters import Exporter
+from pipeline.settings.training import EXPORTERS, ExportSettings
 from pipeline.sources.source import SYNTHETIC
 from pipeline.stage_process import in_child
 from tasks import remote_cache
@@ -27,11 +27,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Export(Stage, parameters=ExportSettings):
-    """Section [Export]. The artifact is a SavedModel and two LiteRT models, each compared with model.keras."""
+    """Section [Export]. The artifact is a model in several formats, each compared with model.keras."""
 
     kind = layout.EXPORTS
     entry = "pipeline.runs.export"
-    packages = ("ai-edge-litert", "keras", "numpy", "tensorflow")
+    packages = ("ai-edge-litert", "keras", "numpy", "onnx", "openvino", "tensorflow", "tf2onnx")
 
     def requires(self) -> Train:
         return Train()
@@ -58,22 +58,31 @@ class Export(Stage, parameters=ExportSettings):
 
     def check(self) -> None:
         if source := Records().source():
-            if not (exporters := exporters_of(source.problem)):
-                raise SettingsError(
-                    f"Export: expected a problem with an exporter, got {source.problem}. Load model.keras from the "
-                    "run's folder with Keras instead."
-                )
+            exporters = self._exporters(source.problem)
             requested = Source().settings
             if source.origin == SYNTHETIC and requested.may_be_replaced:
                 raise DatasetUnavailableError(
                     f"Export: expected a run on real data, got placeholder data for {requested.dataset}. Pass the "
                     "settings of the run, for example --Source-dataset folder --Source-path photos."
                 )
-            for package in {exporter.package for exporter in exporters} - {""}:
+            for package in {package for exporter in exporters.values() for package in exporter.packages}:
                 if not find_spec(package) and not self.status().is_available:
                     remedy = f"Install it with: {install_command('export')}"
                     raise SettingsError(f"Export: the package {package} is not installed. {remedy}")
         super().check()
+
+    def _exporters(self, problem: str) -> dict[str, Exporter]:
+        """The exporters of the formats to write, by name. Only explicit formats must support the problem."""
+        exporters = {name: EXPORTERS.load(name) for name in self.settings.chosen_formats()}
+        supported = {name: exporter for name, exporter in exporters.items() if problem in exporter.problems}
+        if not supported or (self.formats and len(supported) < len(exporters)):
+            raise SettingsError(
+                f"[Export] formats: expected formats of models for {problem}, got "
+                f"{', '.join(exporters.keys() - supported.keys())}. Models of a text without labels have none, because "
+                "they pass a state from one part of a text to the next. Load model.keras from the run's folder with "
+                "Keras instead."
+            )
+        return supported
 
     def bytes_needed(self) -> int:
         # Measured on the baseline CNN: 3.4 MB.
@@ -87,6 +96,7 @@ class Export(Stage, parameters=ExportSettings):
             "run": run.output().folder,
             "records": Records().output().folder,
             "folder": folder,
+            "formats": [*self._exporters(Records().upstream()["problem"])],
             "calibration_examples": self.calibration_examples,
             "model": run.model,
         }
@@ -94,7 +104,7 @@ class Export(Stage, parameters=ExportSettings):
         return {}
 
     def show(self) -> None:
-        """Print the size and agreement of each form, the name of the run and the path of the export."""
+        """Print the size, latency and agreement of each form, the name of the run and the path of the export."""
         from pipeline.runs.metrics import EXPORT_NAME
 
         facts = json.loads((self.output().folder / EXPORT_NAME).read_text(encoding="utf-8"))
@@ -102,7 +112,7 @@ class Export(Stage, parameters=ExportSettings):
         for name, form in facts["forms"].items():
             accuracy = "" if form["accuracy"] is None else f"test accuracy {form['accuracy']:.2%}  "
             print(
-                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  {accuracy}"
+                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  {form['milliseconds']:6.2f} ms  {accuracy}"
                 f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"
             )
         # Their fingerprints differ, and the run may be on the remote only.

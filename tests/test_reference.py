@@ -12,9 +12,8 @@ from pipeline import errors
 from pipeline.problems import PROBLEMS
 from pipeline.problems.results import RESULTS
 from pipeline.report.sections import SECTIONS
-from pipeline.runs.exporters import EXPORTERS
 from pipeline.runs.record import RunRecord
-from pipeline.settings.training import MODELS, OPERATIONS, RECIPES
+from pipeline.settings.training import EXPORTERS, MODELS, OPERATIONS, RECIPES
 from pipeline.sources.source import SOURCES
 from tasks.cli import COMMANDS
 

@@ -8,8 +8,7 @@ from pipeline.problems.results import RESULTS, Results, results_of
 from pipeline.problems.units import NEUTRAL, units_of
 from pipeline.registry import Registry
 from pipeline.report.sections import SECTIONS
-from pipeline.runs.exporters import EXPORTERS
-from pipeline.settings.training import MODELS, RECIPES, TrainSettings
+from pipeline.settings.training import EXPORTERS, MODELS, RECIPES, TrainSettings
 from pipeline.sources.source import SOURCES
 from tasks import cli
 from tasks.cli import COMMANDS

@@ -107,20 +107,20 @@ def own_modules(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names if is_own(name)))
 
 
-def registered(registry: Registry, example: str) -> Rule:
-    """A name of a registry, or a function in user code such as ``example``."""
+def registered(registry: Registry, example: str = "") -> Rule:
+    """A name of a registry, or a function in user code such as ``example``, unless that is empty."""
 
     def problem(name: object) -> str | None:
         if name in registry:
             return None
-        if not is_own(str(name)):
+        if not example or not is_own(str(name)):
             return closest(str(name), [*registry, *registry.unlisted])
         # The name becomes part of a folder's name.
         is_valid = _FUNCTION.fullmatch(name) and len(name) <= _LONGEST_FUNCTION
         return absence(*name.split(":")) if is_valid else ""
 
     names = one_of(*registry.builtin)
-    expected = f"{names.expected}, or a function in user code such as {example}"
+    expected = f"{names.expected}{example and f', or a function in user code such as {example}'}"
     return replace(names, expected=expected, problem=problem)
 
 

@@ -301,11 +301,32 @@ class TrainSettings(StageSettings, section="Train"):
             refuse("Train", "augment", f"nothing, as fine_tune = {HEAD} fits the last layer once", self.augment)
 
 
+#: Name → ``pipeline.runs.exporters.Exporter``.
+EXPORTERS = Registry(
+    "exporters",
+    {
+        "saved_model": "pipeline.runs.exporters:SAVED_MODEL",
+        "litert": "pipeline.runs.exporters:FLOAT32",
+        "litert_int8": "pipeline.runs.exporters:INT8",
+        "onnx": "pipeline.runs.exporters:ONNX",
+        "openvino": "pipeline.runs.exporters:OPENVINO",
+    },
+)
+_DEFAULT_FORMATS = ("saved_model", "litert", "litert_int8")
+
+
 class ExportSettings(StageSettings, section="Export"):
     """Exports of the run for serving."""
 
+    formats: Annotated[tuple[str, ...], registered(EXPORTERS)] = ()
+    """Formats to write, such as `onnx,openvino`. An empty list means SavedModel, LiteRT in float32 and int8, and the
+    formats of other packages."""
     calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
     """Number of train images that calibrate the int8 ranges."""
+
+    def chosen_formats(self) -> tuple[str, ...]:
+        """The names of the formats to write."""
+        return self.formats or (*_DEFAULT_FORMATS, *(name for name in EXPORTERS if EXPORTERS.is_outside(name)))
 
 
 def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:

@@ -4,6 +4,7 @@ Several processes can train one model together (docs/how-to/gpu.md). Process 0 r
 """
 
 import logging
+import shlex
 import signal
 import socket
 import time
@@ -15,9 +16,12 @@ import luigi.configuration
 import luigi.retcodes
 from luigi.task_register import Register
 
+from pipeline.artifacts.manifest import read_fetched
+from pipeline.errors import SettingsError
+from pipeline.settings.training import EXPORTERS
 from pipeline.sources.detection import kind_at
 from tasks import remote_cache
-from tasks.commands.command import Parser
+from tasks.commands.command import A_RUN, Parser, run_folder
 from tasks.config_files import project_folder
 from tasks.process import command_line, console, interrupt
 from tasks.settings import Storage
@@ -76,8 +80,33 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
 
 
 def export(parser: Parser, argv: Sequence[str]) -> int:
-    """Export the run as SavedModel and LiteRT, and compare both with the Keras model."""
-    return _run(parser, argv, "Export")
+    """Export a run in formats for other programs, and compare each with the Keras model."""
+    how = {"action": "extend", "nargs": "+", "default": [], "metavar": "FORMAT"}
+    parser.add_argument("--format", help=f"formats to write, of {', '.join(EXPORTERS)}. See [Export] formats", **how)
+    parser.add_argument("--run", help=f"{A_RUN} (default: the run of the present settings)")
+    arguments, settings = parser.parse_known_args(argv)
+    if arguments.format:
+        settings.append(f"--Export-formats={','.join(arguments.format)}")
+    return _run(parser, [*(_settings_of(arguments.run, settings) if arguments.run else []), *settings], "Export")
+
+
+def _settings_of(run: str, settings: Sequence[str]) -> list[str]:
+    """The flags that repeat a run. SettingsError: they would train another run now."""
+    with command_line.in_force(["--module", "tasks", "Report", *settings]):
+        from pipeline.runs.record import read_record
+
+        folder = run_folder("--run", run)
+        # The record of another machine may name any code of this one.
+        if fetched := read_fetched(folder):
+            raise SettingsError(f"--run: {folder.name} is from {fetched['remote']}. Pass its settings instead.")
+        flags = shlex.split(read_record(folder).origin.command())[2:]
+    with command_line.in_force(["--module", "tasks", "Report", *flags, *settings]):
+        if Train().output().folder != folder:
+            raise SettingsError(
+                f"--run: expected a run of the present code, data and configuration, got {folder.name}. Restore them, "
+                "or export the run of the present settings without --run."
+            )
+    return flags
 
 
 def nightly(parser: Parser, argv: Sequence[str]) -> int:

@@ -15,23 +15,26 @@ from pipeline.artifacts.stamps import VERIFIED_NAME
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import ImageForm
-from pipeline.runs.exporters import FLOAT32, INT8, SAVED_MODEL
+from pipeline.runs.exporters import FLOAT32, INT8, ONNX, OPENVINO, SAVED_MODEL
 from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
+from pipeline.settings.training import EXPORTERS
 from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
-    global InputStream, Split, export, keras, load_file, pixels_of, save_file, tf
-    pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
+    global InputStream, Split, export, formats, keras, load_file, pixels_of, save_file, tf
+    for package in ("ai_edge_litert", "onnx", "onnxruntime", "openvino", "tf2onnx"):
+        pytest.importorskip(package, reason="the optional packages of export are not installed")
     import keras
     import tensorflow as tf
     from safetensors.numpy import load_file, save_file
 
-    from pipeline.runs import export
+    from pipeline.runs import export, formats
     from pipeline.sources.image_reading import pixels_of
     from pipeline.streams.tf_data import InputStream, Split
 
 
+FORMATS = ("saved_model", "litert", "litert_int8")
 IMAGES, LABELS = placeholder_images.draw_block("test", 0, 101)
 
 # Each needs a whole run, and most of them the exports of it.
@@ -49,7 +52,7 @@ def trained(small_records, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(trained, small_records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
-    return folder, export.export(trained, small_records, folder, calibration_examples=50)
+    return folder, export.export(trained, small_records, folder, formats=EXPORTERS.builtin, calibration_examples=50)
 
 
 def form_of(exporter, folder):
@@ -81,12 +84,12 @@ def test_the_saved_model_says_what_keras_says_of_pixels(exported, expected):
 def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, expected):
     loaded = tf.saved_model.load(str(exported[0] / SAVED_MODEL.file))
     encoded = [tf.io.encode_png(image).numpy() for image in IMAGES[:5]]
-    (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
+    (found,) = loaded.signatures[formats.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
     np.testing.assert_allclose(found, expected[:5], atol=1e-5)
     # As the records have them, the middle cut out, and not stretched.
     wide = np.repeat(np.repeat(IMAGES[:1], 2, axis=1), 3, axis=2)[0]
     jpeg = tf.io.encode_jpeg(wide, quality=100).numpy()
-    (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
+    (found,) = loaded.signatures[formats.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
     pixels = pixels_of([jpeg], ImageForm(32, "crop", "image"), 3)
     np.testing.assert_allclose(found, form_of(SAVED_MODEL, exported[0])(pixels), atol=1e-5)
 
@@ -99,12 +102,41 @@ def test_litert_says_what_keras_says_in_float32_and_nearly_so_in_int8(exported, 
     assert sizes[0] < sizes[1] / 3
 
 
+@pytest.mark.parametrize("exporter", [ONNX, OPENVINO], ids=("onnx", "openvino"))
+@pytest.mark.parametrize("count", [1, 32])
+def test_onnx_and_openvino_say_what_keras_says_of_batches_of_any_size(exporter, count, exported, expected):
+    np.testing.assert_allclose(form_of(exporter, exported[0])(IMAGES[:count]), expected[:count], atol=1e-5)
+
+
+def test_onnx_names_its_input_and_output_as_export_json_does(exported):
+    import onnxruntime
+
+    folder, facts = exported
+    session = onnxruntime.InferenceSession(folder / ONNX.file)
+    assert [one.name for one in session.get_inputs()] == [facts["model"]["input"]] == ["images"]
+    assert [one.name for one in session.get_outputs()] == [facts["model"]["output"]]
+    assert facts["model"]["input_shape"] == [32, 32, 3]
+    assert facts["model"]["image"]["resize"] == "crop"
+    assert len(facts["model"]["label_names"]) == 10
+
+
+def test_a_model_with_logits_is_exported_with_probabilities(trained, small_records, tmp_path):
+    manifest = read_manifest(small_records)
+    layers = [keras.Input((32, 32, 3), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)]
+    job = formats.TrainedModel(keras.Sequential(layers), "logits", manifest)
+    formats.Onnx.write(job, tmp_path / "model.onnx")
+    found = formats.Onnx.load(tmp_path / "model.onnx")(IMAGES[:3])
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(found, tf.nn.softmax(job.model(IMAGES[:3])), atol=1e-5)
+
+
 def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
     folder, facts = exported
     assert json.loads((folder / EXPORT_NAME).read_text()) == facts
     assert facts["num_examples"] == 101
     accuracy = (expected.argmax(axis=1) == LABELS).mean()
-    for name in ("SavedModel", "LiteRT float32"):
+    assert all(form["milliseconds"] > 0 and form["examples_per_second"] > 0 for form in facts["forms"].values())
+    for name in ("SavedModel", "LiteRT float32", "ONNX", "OpenVINO"):
         assert facts["forms"][name]["accuracy"] == pytest.approx(accuracy)
         assert facts["forms"][name]["agreement"] == 1
         assert facts["forms"][name]["largest_difference"] < 1e-5
@@ -118,7 +150,7 @@ def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_
     run(small_records, tmp_path / "a", precision="bfloat16", epochs=1, model="baseline_cnn")
     folder = tmp_path / "out"
     folder.mkdir()
-    facts = export.export(tmp_path / "a", small_records, folder, calibration_examples=20)
+    facts = export.export(tmp_path / "a", small_records, folder, formats=FORMATS, calibration_examples=20)
     images = np.concatenate([images for images, _ in _test_stream(small_records).evaluation().as_numpy_iterator()])
     shipped = keras.saving.load_model(tmp_path / "a" / MODEL_NAME)
     expected = shipped.predict_on_batch(images)
@@ -143,7 +175,7 @@ def _test_stream(records) -> "InputStream":
 def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
     run(small_records, tmp_path / "a", device="tpu", on_mismatch="skip")
     with pytest.raises(DamagedArtifactError, match="the run was skipped"):
-        export.export(tmp_path / "a", small_records, tmp_path / "out", calibration_examples=20)
+        export.export(tmp_path / "a", small_records, tmp_path / "out", formats=FORMATS, calibration_examples=20)
 
 
 def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):

@@ -16,12 +16,15 @@ _STAGES = ("Source", "Records", "Train")
 
 
 class Form(Untrusted):
-    """An exported format, compared with the Keras model on the test split."""
+    """An exported format, compared with the Keras model on the test split, and its speed on the exporting machine."""
 
     bytes: Count
     accuracy: Number
     agreement: Number
     largest_difference: Number
+    # None for exports of version 0.2.
+    milliseconds: Number = None
+    examples_per_second: Number = None
 
 
 class Exported(Untrusted):

@@ -296,10 +296,13 @@ def _exports(report: Report, run: Run, name: str) -> Table:
             fmt.plain(form),
             fmt.number(export.bytes, 2, " MB", 1e-6),
             *(fmt.percent(share, 2) for share in (export.accuracy, export.agreement)),
+            fmt.number(export.milliseconds, 2, " ms"),
+            fmt.number(export.examples_per_second, 0, f" {run.units.rate}"),
         )
         for form, export in (exported.forms if exported else {}).items()
     ]
-    columns = [*words("format"), *numbers("size", "accuracy", "agreement with Keras")]
+    measures = ("size", "accuracy", "agreement with Keras", "time of one example", "speed in batches of 32")
+    columns = [*words("format"), *numbers(*measures)]
     return Table(columns, rows, label=f"Exported formats: {name}", style="classes")
 
 
