@@ -25,6 +25,8 @@ REPORT = "report"
 REPORT_PAGE = "report.html"
 # Results of verify-determinism, a file per run.
 DETERMINISM = "determinism"
+# Counts of predictions, a folder per run with a file per day.
+WATCHED = "watched"
 # Partial downloads by fingerprint, and a marker file per artifact that waits for its upload.
 FETCHING = ".fetching"
 UNPUSHED = ".unpushed"

@@ -15,7 +15,7 @@ class Job:
 
     ``label_names`` are its labels in the order of the probabilities, or its vocabulary. ``form`` and ``value_range``
     are those of its records. ``views`` is [Train] test_time_augmentation. ``model`` is [Train] model of the present
-    settings.
+    settings. ``is_watched`` is whether to count the predictions, see watch.py.
     """
 
     run: str
@@ -25,6 +25,7 @@ class Job:
     views: str = "none"
     model: str = ""
     value_range: tuple[int, int] = FULL_RANGE
+    is_watched: bool = False
     #: Folder of relative paths, and folder for blocks of paths and results. ``predict`` sets them.
     files: str = ""
     parts: str = ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -20,6 +21,8 @@ from pyarrow import compute
 
 from pipeline.errors import SettingsError
 from pipeline.predict import MAX_SHOWN, Job
+from pipeline.predict.rows import SIDE
+from pipeline.predict.watch import Watch
 from pipeline.problems.results import results_of
 from pipeline.runs.load_model import load_trained
 from pipeline.settings.data import RecordsSettings
@@ -62,7 +65,7 @@ def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSett
                 | "Spread blocks" >> beam.Reshuffle()  # index of the first file
                 | "Predict blocks" >> beam.Map(predict_block, job)  # index of the first file
             )
-        return _join([_part(job, start, "parquet") for start in blocks], folder)
+        return _join([_part(job, start, "parquet") for start in blocks], folder, job)
 
 
 def _list_files(inputs: Sequence[str]) -> list[str]:
@@ -94,11 +97,16 @@ def _part(job: Job, start: int, extension: str) -> Path:
     return Path(job.parts) / f"{start:012d}.{extension}"
 
 
-def _join(parts: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Join the block results into a Parquet and a CSV file, which replace the earlier ones when complete."""
+def _join(parts: Sequence[Path], folder: Path, job: Job) -> dict[str, Any]:
+    """Join the block results into a Parquet and a CSV file, which replace the earlier ones when complete.
+
+    If the job is watched, count the predictions.
+    """
     found, within = {"files": 0, "errors": 0, "rows": [], "unusable": []}, parts[0].parent
-    schema = pyarrow.parquet.read_schema(parts[0])
-    shown = schema.names[: schema.names.index("error")]
+    schema = pa.schema([field for field in pyarrow.parquet.read_schema(parts[0]) if field.name != SIDE])
+    at_error = schema.names.index("error")
+    shown, values = schema.names[:at_error], schema.names[at_error + 1 :] or schema.names[1:at_error]
+    watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
     with (
         replacing(folder / PARQUET_NAME, within) as parquet,
         replacing(folder / CSV_NAME, within) as csv,
@@ -107,11 +115,15 @@ def _join(parts: Sequence[Path], folder: Path) -> dict[str, Any]:
     ):
         for part in parts:
             table = pyarrow.parquet.read_table(part)
-            rows.write_table(table)
-            lines.write_table(table)
+            rows.write_table(table.select(schema.names))
+            lines.write_table(table.select(schema.names))
             usable, unusable = (table.filter(choose(table["error"])) for choose in (compute.is_null, compute.is_valid))
             found["files"] += len(table)
             found["errors"] += len(unusable)
+            if watch and len(usable):
+                watch.add(np.column_stack([usable[name] for name in values]), usable[SIDE].drop_null().to_pylist())
             found["rows"] += usable.select(shown).slice(0, MAX_SHOWN - len(found["rows"])).to_pylist()
             found["unusable"] += unusable.slice(0, MAX_SHOWN - len(found["unusable"])).to_pylist()
+    if watch:
+        watch.save()
     return found

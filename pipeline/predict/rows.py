@@ -25,8 +25,11 @@ from pipeline.sources.image_reading import pixels_of
 from pipeline.sources.labeled_texts import TextTable, as_rows, cleaned
 
 _BATCH = 64
-#: Paths as text, the outputs of the model, float32 (examples, labels), and per example the reason if it is unusable.
-Batch = tuple[list[str], np.ndarray, list[str | None]]
+# Column that is counted and not written, see job.py.
+SIDE = "shorter side"
+#: Paths as text, the outputs of the model, float32 (examples, labels), the reasons why examples are unusable, and the
+#: shorter sides of their images.
+Batch = tuple[list[str], np.ndarray, list[str | None], list[int | None]]
 Columns = dict[str, np.ndarray | list[str]]
 _NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(), "perplexity": pa.float64()}
 _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
@@ -67,13 +70,15 @@ def _rows(
     batches: Iterator[Batch], columns_of: Callable[[np.ndarray], tuple[Columns, Columns]]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns before and after that of the reason. Unusable examples have no values."""
-    for paths, outputs, reasons in batches:
+    for paths, outputs, reasons, sides in batches:
         is_unusable = np.array([reason is not None for reason in reasons])
         before, after = (
             {name: pa.array(values, mask=is_unusable) for name, values in columns.items()}
             for columns in columns_of(outputs)
         )
-        yield pa.RecordBatch.from_pydict({"path": paths, **before, "error": pa.array(reasons, pa.string()), **after})
+        last = {SIDE: pa.array(sides, pa.int64())}
+        errors = {"error": pa.array(reasons, pa.string())}
+        yield pa.RecordBatch.from_pydict({"path": paths, **before, **errors, **after, **last})
 
 
 def _likeliest(label_names: Sequence[str], probabilities: np.ndarray) -> tuple[Columns, Columns]:
@@ -100,10 +105,10 @@ def _image_batches(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterat
 def _batches(
     paths: Sequence[str],
     job: Job,
-    read: Callable[[Path], bytes],
+    read: Callable[[Path], tuple[bytes, int | None]],
     outputs_of: Callable[[Sequence[bytes]], np.ndarray],
 ) -> Iterator[Batch]:
-    """Yield batches. ``read`` returns an example, and ``outputs_of`` the outputs for examples."""
+    """Yield batches. ``read`` returns an example and its shorter side, and ``outputs_of`` the outputs for examples."""
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
         with ThreadPoolExecutor(machine.granted_cores()) as pool:
@@ -111,8 +116,8 @@ def _batches(
         usable = [index for index, reason in enumerate(reasons) if reason is None]
         outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
         if usable:
-            outputs[usable] = outputs_of([contents[index] for index in usable])
-        yield [*map(_as_text, batch)], outputs, [*reasons]
+            outputs[usable] = outputs_of([contents[index][0] for index in usable])
+        yield [*map(_as_text, batch)], outputs, [*reasons], [content and content[1] for content in contents]
 
 
 def _attempt(read: Callable[[Path], Content], job: Job, path: str) -> tuple[Content | None, str | None]:
@@ -125,16 +130,16 @@ def _attempt(read: Callable[[Path], Content], job: Job, path: str) -> tuple[Cont
         return None, str(error)
 
 
-def _text(path: Path) -> bytes:
-    """Return a text as the source would store it."""
+def _text(path: Path) -> tuple[bytes, None]:
+    """Return a text as the source would store it, without a side."""
     # As one text, a table would get one label.
     if TextTable.has_name(path.name):
         raise UndecodableError("a table, write each text to a file")
-    return cleaned(read_file(path))
+    return cleaned(read_file(path)), None
 
 
-def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes:
-    """Return a file's bytes as the records would store them."""
+def _content(path: Path, shape: tuple[int, int, int], job: Job) -> tuple[bytes, int]:
+    """Return a file's bytes as the records would store them, and the shorter side of its image."""
     height, width, _ = shape
     content = read_file(path)
     picture = inspect(content)
@@ -142,7 +147,8 @@ def _content(path: Path, shape: tuple[int, int, int], job: Job) -> bytes:
         raise UndecodableError(
             f"the image has {picture.width} by {picture.height} pixels, but the model requires {width} by {height}"
         )
-    return stored_bytes(content, job.form, is_plain=picture.plain, limits=job.value_range)
+    stored = stored_bytes(content, job.form, is_plain=picture.plain, limits=job.value_range)
+    return stored, min(picture.height, picture.width)
 
 
 def text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:

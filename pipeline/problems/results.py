@@ -71,6 +71,8 @@ class Results:
     #: (paths, predict.Job, runs.load_model.LoadedModel) → pyarrow record batches, a row per file, for ``predict``. The
     #: terminal shows the columns before the column ``error``, which has the reason for a file without a prediction.
     prediction_rows: str = ""
+    #: (folder of the run, label names) → predict.watch.BinsOf, which counts predictions. "" counts none.
+    watched: str = ""
 
     def hook(self, field: str) -> Any:
         """Return the object that a field names, None if it is empty."""

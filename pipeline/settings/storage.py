@@ -68,11 +68,14 @@ class NotifySettings(Settings, section="Notify"):
 
 
 class MetricsSettings(Settings, section="Metrics"):
-    """Metrics of scheduled runs for monitoring."""
+    """Metrics of scheduled runs and of predictions for monitoring."""
 
     prometheus_file: Annotated[str, text("a path that ends in .prom", r"(?s).*\.prom")] = ""
     """Text file for the textfile collector of Prometheus's node exporter. Empty means none. Each scheduled run writes
     its times, exit code, number of records, images/s and test accuracy."""
+    watch_predictions: Annotated[str, one_of("true", "false")] = "true"
+    """Whether predicted labels, confidences and image sizes are counted per run and day. Scheduled runs then warn if
+    recent predictions differ from those for the test split (docs/how-to/predict.md)."""
 
 
 class ForceSettings(Settings, section="Force"):

@@ -7,6 +7,7 @@ Subfolders of a label's folder have the same label. Files next to the labels' fo
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
@@ -70,6 +71,7 @@ class ImageSource(LabeledSource):
             "features": image_spec((*sizes, channels), encoding, label),
             "problem": files.problem,
             "shorter_sides": (sides[0], sides[len(sides) // 2], sides[-1]),
+            "side_counts": Counter(str(side.bit_length() - 1) for side in sides),
             "value_range": _value_range(self.settings, [picture.levels for picture in examined if picture.levels]),
         }
 

@@ -69,6 +69,8 @@ class SourceInfo:
     #: Stored bytes, approximately.
     bytes_per_example: int = 0
     shorter_sides: ShorterSides = (0, 0, 0)
+    #: Number of images by the binary logarithm of their shorter sides, rounded down.
+    side_counts: Mapping[str, int] = field(default_factory=dict)
     #: Number of skipped files by reason.
     skipped: Mapping[str, int] = field(default_factory=dict)
     #: Values of 16-bit images that become black and white.

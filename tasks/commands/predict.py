@@ -16,7 +16,7 @@ from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, DEFAULT_RUN, argument, command, not_empty, trained_run
 from tasks.records import Records
-from tasks.settings import root_folder
+from tasks.settings import Metrics, root_folder
 from tasks.stage import Stage
 from tasks.status import manifests_in
 from tasks.train import Train
@@ -53,6 +53,8 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         views=views,
         model=Train().model,
         value_range=tuple(manifest["source"]["value_range"]),
+        # The predictions for the test split are without views.
+        is_watched=Metrics().watch_predictions == "true" and views == NONE,
     )
     _logger.info("Predicting with the run %s.", run.name)
     paths = [str(Path(path).expanduser()) for path in arguments.files]

@@ -12,8 +12,10 @@ from datetime import UTC, date, datetime
 
 import luigi
 
+from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtifactError
 from pipeline.settings.setting_error import refuse
+from pipeline.stage_process import in_child
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.schedule.dated_reports import is_past, publish_dated_report, read_dated_report, read_dated_reports
@@ -87,6 +89,10 @@ class Nightly(luigi.Task):
         report = root_folder() / Report.kind
         publish_dated_report(history_folder(), self.date, report, thresholds=self.report.thresholds())
         print(f"Report of {self.date}: {self.folder / 'report.html'}")
+        if self.date == today() and (root_folder() / layout.WATCHED).is_dir():
+            job = {"root": root_folder(), "experiment": self.report.experiment_name()}
+            for difference in in_child("pipeline.predict.watch:check_recent", job):
+                _logger.warning("%s", difference)
 
     def __str__(self) -> str:
         return f"Nightly {self.date}"

@@ -11,6 +11,7 @@ import logging
 import math
 import operator
 import os
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -156,12 +157,13 @@ def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int
 
 
 def remove(folder: Path, reason: str) -> bool:
-    """Remove an artifact and the result of its determinism check. Return whether it was removed."""
+    """Remove an artifact, and the determinism check and watched predictions of a run. Return whether it was removed."""
     size = used_bytes(folder)
     if is_gone := remove_artifact(folder):
         _logger.info("Removed %s (%.1f MB, %s).", folder.relative_to(root_folder()), size / 1e6, reason)
         if folder.parent.name == layout.RUNS:
             determinism_path(folder).unlink(missing_ok=True)
+            shutil.rmtree(root_folder() / layout.WATCHED / folder.name, ignore_errors=True)
     return is_gone
 
 

@@ -95,6 +95,19 @@ def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(run, images, tmp
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"predictions.parquet", "predictions.csv"}
 
 
+def test_predictions_are_counted_with_the_sizes_of_their_images_if_the_job_is_watched(run, images, tmp_path):
+    own = shutil.copytree(run, tmp_path / "runs" / "a")
+    predict(Job(str(own), LABELS), [str(images)], tmp_path / "out", RecordsSettings())
+    assert not (tmp_path / "watched").exists()
+    for _ in range(2):
+        predict(Job(str(own), LABELS, is_watched=True), [str(images)], tmp_path / "out", RecordsSettings())
+    (day,) = (tmp_path / "watched" / "a").glob("*.json")
+    counts = json.loads(day.read_text())["counts"]
+    assert counts["label"] == {"dark": 2 * 75, "light": 2 * 76}
+    assert sum(counts["confidence"].values()) == 2 * 151
+    assert counts["size"] == {"16 to 31 pixels": 2 * 13, "32 to 63 pixels": 2 * 138}
+
+
 def test_threads_and_blocks_change_nothing(run, images, tmp_path, monkeypatch):
     _, rows = predictions(run, images, tmp_path / "a")
     monkeypatch.setattr("pipeline.predict.job._BLOCK_FILES", 7)
@@ -261,8 +274,9 @@ def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run,
 
 @pytest.mark.slow
 def test_the_command_shows_the_first_predictions_and_why_files_have_none(first_run, tmp_path, images):
-    run = next(first_run.root.glob("runs/*")).name
-    done = first_run.command("predict", str(images), str(images / "gone.png"), "--output", str(tmp_path / "out"))
+    luigi = first_run.copy(tmp_path / "own")
+    run = next(luigi.root.glob("runs/*")).name
+    done = luigi.command("predict", str(images), str(images / "gone.png"), "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert f"Predicting with the run {run}." in done.stderr
     reason = "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"
@@ -286,5 +300,5 @@ def test_the_command_shows_the_first_predictions_and_why_files_have_none(first_r
         (["--model", "nothing", str(images)], "expected a run in"),
         (["/no"], "FILES: expected images, got 1 unusable file."),
     ):
-        refused = first_run.command("predict", *arguments)
+        refused = luigi.command("predict", *arguments)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr

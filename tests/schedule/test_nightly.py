@@ -1,5 +1,6 @@
 """Dated reports: what a schedule leaves behind, as Luigi makes it and as the commands beside it see it."""
 
+import json
 import re
 import shutil
 from datetime import UTC, date, datetime, time, timedelta
@@ -275,6 +276,19 @@ def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp
     assert read_dated_report(folder).runs == ("gone",)
     strict = nightly(other, "--date", days_ago(9), "--Report-min-test-accuracy", "1.0")
     assert strict.returncode == 9, strict.stderr
+
+
+@pytest.mark.slow
+def test_the_run_of_today_warns_if_recent_predictions_differ_from_the_test_split(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    (run,) = other.artifacts("runs")
+    (other.root / "watched" / run).mkdir(parents=True)
+    day = other.root / "watched" / run / f"{TODAY}.json"
+    day.write_text(json.dumps({"counts": {"label": {"ship": 500}}}))
+    past, present = (nightly(other, "--date", days_ago(days)) for days in (1, 0))
+    assert (past.returncode, present.returncode) == (0, 0), present.stderr
+    said = f"{run}: predictions of the last 7 days differ from the test split in label"
+    assert [said in done.stderr for done in (past, present)] == [False, True]
 
 
 @pytest.mark.slow

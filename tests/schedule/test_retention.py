@@ -169,6 +169,7 @@ def test_only_removed_folders_count_as_removed(tmp_path, monkeypatch):
     for folder in folders:
         folder.mkdir(parents=True)
         write_manifest(folder, stage="Train", identity={}, details={})
+        (tmp_path / "watched" / folder.name).mkdir(parents=True)
     (folders[0] / "notes.txt").write_text("a file of ours")
     monkeypatch.setattr(retention, "root_folder", lambda: tmp_path)
     monkeypatch.setattr(retention, "history_folder", lambda: tmp_path / "history")
@@ -177,6 +178,7 @@ def test_only_removed_folders_count_as_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "Storage", lambda: SimpleNamespace(keep_runs=0, keep_days=1))
     assert retention.apply_limits([])
     assert [folder.is_dir() for folder in folders] == [True, False]
+    assert [path.name for path in (tmp_path / "watched").iterdir()] == ["kept"]
     assert not retention.apply_limits([])
 
 

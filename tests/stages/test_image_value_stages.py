@@ -8,6 +8,9 @@ import pytest
 from luigi_process import Luigi
 from PIL import Image
 
+from pipeline.predict.watch import reference
+from pipeline.runs.record import read_record
+
 pytestmark = pytest.mark.slow
 FLAGS = ["--Train-epochs", "2", "--Train-precision", "float32", "--Records-train-shards", "2"]
 NUM_IMAGES = 60
@@ -72,6 +75,15 @@ def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, fla
     rows = [*csv.DictReader((tmp_path / "out" / "predictions.csv").open())]
     assert [*rows[0]] == columns
     assert sum(not row["error"] for row in rows) == NUM_IMAGES
+    (day,) = luigi.root.glob("watched/*/*.json")
+    counts, folder = json.loads(day.read_text())["counts"], luigi.root / "runs" / day.parent.name
+    assert {sum(bins.values()) for bins in counts.values()} == {NUM_IMAGES}
+    expected = reference(luigi.root, folder, read_record(folder))
+    assert expected.keys() == counts.keys()
+    assert expected["size"] == counts["size"] == {"64 to 127 pixels": NUM_IMAGES}
+    off = ["--Metrics-watch-predictions", "false", "--output", str(tmp_path / "out")]
+    assert luigi.command("predict", str(table.parent), *settings, *off).returncode == 0
+    assert json.loads(day.read_text())["counts"] == counts
     done = luigi.command("export", *settings)
     assert done.returncode == 0, done.stderr
     (exported,) = (luigi.root / "exports").iterdir()

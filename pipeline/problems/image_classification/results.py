@@ -15,4 +15,5 @@ RESULTS = Results(
     card="pipeline.report.sections.labels:card",
     card_templates="images",
     prediction_rows="pipeline.predict.rows:image_rows",
+    watched="pipeline.predict.watch:label_bins",
 )

@@ -19,6 +19,7 @@ MULTI_LABEL = Results(
     evaluation_schema=f"{_SECTION}:LabelsEvaluation",
     evaluation_blocks=f"{_SECTION}:label_blocks",
     prediction_rows="pipeline.predict.rows:label_rows",
+    watched="pipeline.predict.watch:labels_bins",
 )
 REGRESSION = Results(
     **_COMMON,
@@ -28,4 +29,5 @@ REGRESSION = Results(
     evaluation_schema=f"{_SECTION}:ValuesEvaluation",
     evaluation_blocks=f"{_SECTION}:value_blocks",
     prediction_rows="pipeline.predict.rows:value_rows",
+    watched="pipeline.predict.watch:value_bins",
 )

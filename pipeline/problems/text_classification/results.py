@@ -13,4 +13,5 @@ RESULTS = Results(
     card="pipeline.report.sections.labels:card",
     card_templates="labeled-texts",
     prediction_rows="pipeline.predict.rows:labeled_text_rows",
+    watched="pipeline.predict.watch:label_bins",
 )
