@@ -76,11 +76,14 @@ class Export(Stage, parameters=ExportSettings):
         exporters = {name: EXPORTERS.load(name) for name in self.settings.chosen_formats()}
         supported = {name: exporter for name, exporter in exporters.items() if problem in exporter.problems}
         if not supported or (self.formats and len(supported) < len(exporters)):
+            unsupported = [name for name in exporters if name not in supported]
+            possible = [name for name in EXPORTERS if problem in EXPORTERS.load(name).problems]
+            hint = (
+                f"These can: {', '.join(possible)}" if possible else "Load model.keras from the run's folder with Keras"
+            )
             raise SettingsError(
-                f"[Export] formats: expected formats of models for {problem}, got "
-                f"{', '.join(exporters.keys() - supported.keys())}. Models of a text without labels have none, because "
-                "they pass a state from one part of a text to the next. Load model.keras from the run's folder with "
-                "Keras instead."
+                f"[Export] formats: expected formats that can hold models of {problem}, got {', '.join(unsupported)}. "
+                f"{hint}."
             )
         return supported
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import used_bytes
+from pipeline.errors import SettingsError
 from pipeline.models.build import build_for_task
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import EVALUATION_NAME, Problem, open_split
@@ -52,7 +53,14 @@ def export(
     job = _in_float32(loaded, manifest, list(inputs.as_numpy_iterator()))
     exporters = [EXPORTERS.load(name) for name in formats]
     for exporter in exporters:
-        pkgutil.resolve_name(exporter.form).write(job, folder / exporter.file)
+        try:
+            pkgutil.resolve_name(exporter.form).write(job, folder / exporter.file)
+        # The converters raise errors of every kind for a model that they do not know.
+        except Exception as error:
+            raise SettingsError(
+                f"[Export] formats: {exporter.title} could not convert {loaded.record.model} ({type(error).__name__}). "
+                "Choose other formats, or change the model. The log of the stage has the reason."
+            ) from error
     facts = _compare(folder, exporters, loaded, test, problem_of_records(manifest))
     facts["model"] = _description(run, manifest, job)
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -21,9 +21,11 @@ class Exporter:
 
 
 _PROBLEMS = ("image_classification", "multi_label", "regression", "text_classification")
+# LiteRT and OpenVINO cannot convert the loop of an LSTM over an unknown number of examples.
+_WITH_LOOPS = (*_PROBLEMS, "next_token")
 _LITERT = "ai_edge_litert"
-SAVED_MODEL = Exporter("SavedModel", "saved_model", _PROBLEMS, "pipeline.runs.formats:SavedModel")
+SAVED_MODEL = Exporter("SavedModel", "saved_model", _WITH_LOOPS, "pipeline.runs.formats:SavedModel")
 FLOAT32 = Exporter("LiteRT float32", "model-float32.tflite", _PROBLEMS, "pipeline.runs.formats:LiteRT", (_LITERT,))
 INT8 = Exporter("LiteRT int8", "model-int8.tflite", _PROBLEMS, "pipeline.runs.formats:LiteRTInt8", (_LITERT,))
-ONNX = Exporter("ONNX", "model.onnx", _PROBLEMS, "pipeline.runs.formats:Onnx", ("onnx", "onnxruntime", "tf2onnx"))
+ONNX = Exporter("ONNX", "model.onnx", _WITH_LOOPS, "pipeline.runs.formats:Onnx", ("onnx", "onnxruntime", "tf2onnx"))
 OPENVINO = Exporter("OpenVINO", "openvino", _PROBLEMS, "pipeline.runs.formats:OpenVino", ("openvino",))

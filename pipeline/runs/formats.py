@@ -38,9 +38,10 @@ class TrainedModel:
 
     @property
     def input(self) -> tf.TensorSpec:
-        """A batch of inputs, uint8 "images" (batch, height, width, channels) or "texts" (batch, bytes)."""
+        """Inputs, uint8 "images" (batch, height, width, channels), "texts" or "tokens" (batch, length)."""
         shape = problem_of_records(self.manifest).task(self.manifest).input_shape
-        return tf.TensorSpec((None, *shape), tf.uint8, "images" if "image" in self.manifest else "texts")
+        name = "images" if "image" in self.manifest else "texts" if "texts" in self.manifest else "tokens"
+        return tf.TensorSpec((None, *shape), tf.uint8, name)
 
     def answers(self, inputs: tf.Tensor) -> tf.Tensor:
         """The outputs for a batch, float32, with probabilities instead of logits."""
@@ -70,8 +71,10 @@ class SavedModel:
         archive = keras.export.ExportArchive()
         archive.track(job.model)
         archive.add_endpoint(PIXELS_SIGNATURE, job.answers, [job.input])
-        strings = tf.TensorSpec((None,), tf.string, "encoded")
-        archive.add_endpoint(ENCODED_SIGNATURE if image else UTF8_SIGNATURE, of_encoded, [strings])
+        # Tokens of a text without labels need its vocabulary, which is in the manifest of the records.
+        if job.input.name != "tokens":
+            strings = tf.TensorSpec((None,), tf.string, "encoded")
+            archive.add_endpoint(ENCODED_SIGNATURE if image else UTF8_SIGNATURE, of_encoded, [strings])
         archive.write_out(str(path), verbose=False)
 
     @staticmethod

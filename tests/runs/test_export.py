@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 from luigi_process import FAST
+from text_records import write_text_records
 from training_runs import run
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from pipeline.artifacts.stamps import VERIFIED_NAME
-from pipeline.errors import DamagedArtifactError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import ImageForm
 from pipeline.runs.exporters import FLOAT32, INT8, ONNX, OPENVINO, SAVED_MODEL
@@ -178,6 +179,16 @@ def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
         export.export(tmp_path / "a", small_records, tmp_path / "out", formats=FORMATS, calibration_examples=20)
 
 
+def test_a_format_that_cannot_hold_a_model_is_named_with_its_remedy(tmp_path):
+    records = write_text_records(tmp_path / "text")
+    run(records, tmp_path / "a", epochs=1, model="char_lstm", global_batch_size=16)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(
+        SettingsError, match=r"OpenVINO could not convert char_lstm \(OpConversionFailure\). Choose other"
+    ):
+        export.export(tmp_path / "a", records, tmp_path / "out", formats=["openvino"], calibration_examples=1)
+
+
 def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     command = ["Export", *FAST, "--Export-calibration-examples", "20"]
@@ -196,6 +207,16 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert set(facts["forms"]) == {"SavedModel", "LiteRT float32", "LiteRT int8"}
     assert "LiteRT int8" in (luigi.root / "report" / "report.html").read_text()
     assert "LiteRT int8" in (luigi.root / "report" / "report.md").read_text()
+    # The settings of the run itself, in one format alone.
+    done = luigi.here("tasks", "export", "--run", run_name, "--format", "onnx")
+    assert done.returncode == 0, done.stderr
+    assert "building runs" not in done.stderr
+    assert "ONNX" in done.stdout
+    assert "LiteRT" not in done.stdout
+    assert [*luigi.artifacts("runs")] == [run_name]
+    done = luigi.here("tasks", "export", "--run", run_name, "--Train-epochs", "7")
+    assert done.returncode == 2
+    assert f"--run: expected a run of the present code, data and configuration, got {run_name}." in done.stderr
     # Trained anew, as after a fallback, the run may have other weights: nothing was exported of these.
     (name,) = luigi.artifacts("runs")
     trained_anew(luigi.root / "runs" / name)

@@ -50,8 +50,13 @@ def test_a_text_is_trained_on_and_reported(text):
     assert nightly.returncode == 0, nightly.stderr
 
     export = text.here("tasks", "Export", *FAST)
+    assert export.returncode == 0, export.stderr
+    assert "SavedModel " in export.stdout
+    assert "LiteRT" not in export.stdout
+    export = text.here("tasks", "Export", *FAST, "--Export-formats=openvino")
     assert export.returncode == 2
-    assert "Export: expected a problem with an exporter, got next_token" in export.stderr
+    expected = "expected formats that can hold models of next_token, got openvino. These can: saved_model, onnx."
+    assert f"[Export] formats: {expected}" in export.stderr
     (name,) = text.artifacts("runs")
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
     predicted = text.command("predict", str(source), "--output", str(output))
