@@ -20,6 +20,7 @@ from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, content_name
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards import workers
+from pipeline.shards.croissant import write_croissant
 from pipeline.shards.engine import running
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import Store, shared_by_workers
@@ -43,7 +44,7 @@ def write_records(
     block_examples: int | None = None,
     store: Store | None = None,
 ) -> dict:
-    """Write every split of ``source`` as sharded TFRecords, with TFDS's metadata.
+    """Write every split of ``source`` as sharded TFRecords, with metadata for TFDS and Croissant.
 
     Args:
         source: Description of the source.
@@ -84,6 +85,7 @@ def write_records(
     for headline, explanation in details["warnings"]:
         _logger.warning("%s. %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, job.shards())
+    write_croissant(folder, job.source, job.spec, job.shards(), location)
     return details
 
 
