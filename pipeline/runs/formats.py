@@ -3,7 +3,9 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -140,6 +142,7 @@ class Onnx:
         """Write the file. Its input is that of the job, and its output is called OUTPUT."""
         import onnx
 
+        _register_erfc()
         _whole(job).export(str(path), format="onnx", input_signature=[job.input], verbose=False)
         # The converter names the tensors.
         model = onnx.load(path)
@@ -176,6 +179,23 @@ class OpenVino:
         hints = {"INFERENCE_PRECISION_HINT": "f32"}
         compiled = openvino.Core().compile_model(path / "model.xml", "CPU", hints)
         return lambda inputs: compiled(inputs)[0]
+
+
+@cache
+def _register_erfc() -> None:
+    """Convert Erfc, with which Keras computes GELU. For an unknown operation, the converter writes an invalid model."""
+    from tf2onnx.handler import tf_op
+
+    @tf_op("Erfc")
+    class Erfc:
+        @classmethod
+        def version_9(cls, ctx: Any, node: Any, **_: Any) -> None:
+            """Replace it by 1 - Erf."""
+            about = {"shapes": [ctx.get_shape(node.output[0])], "dtypes": [ctx.get_dtype(node.output[0])]}
+            one = ctx.make_const(f"{node.name}/one", np.array(1, np.float32))
+            erf = ctx.make_node("Erf", node.input, **about)
+            ctx.remove_node(node.name)
+            ctx.make_node("Sub", [one.output[0], erf.output[0]], outputs=node.output, name=node.name, **about)
 
 
 def _whole(job: TrainedModel) -> keras.Model:
