@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ LATEST, BEST = "latest", "best"
 A_RUN = f"folder of a run, the beginning of its name or fingerprint, {LATEST}, {BEST}, or {layout.CHAMPION}"
 #: The run of a command that is given none, see ``run_folder``.
 DEFAULT_RUN = f"default: {layout.CHAMPION} if there is one, otherwise {BEST}"
+# Sections begin with a capital letter.
+_SETTING = re.compile(r"--[A-Z]")
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,7 +80,9 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
         def run(parser: Parser, argv: Sequence[str]) -> int:
             for names, options in arguments:
                 parser.add_argument(*names, **options)
-            values, settings = parser.parse_known_args(argv)
+            own, settings = _apart(argv)
+            values, others = parser.parse_known_args(own)
+            settings += others
             words = ["--module", "tasks", "Report", *settings]
             with command_line.in_force(words, parser.flags(), parser.prog) as luigi_parser:
                 return body(values, stages_up_to(luigi_parser.get_task_obj()))
@@ -86,6 +91,16 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
         return run
 
     return decorate
+
+
+def _apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of the command, and the settings with their values, which are none of its positional arguments."""
+    own, settings = [], []
+    for index, word in enumerate(argv):
+        before = argv[index - 1] if index else ""
+        is_value = _SETTING.match(before) and "=" not in before and not word.startswith("--")
+        (settings if is_value or _SETTING.match(word) else own).append(word)
+    return own, settings
 
 
 def not_empty(text: str) -> str:
