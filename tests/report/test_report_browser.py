@@ -19,23 +19,17 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from axe_core_python.selenium import Axe
+from chromium import chromium
 from luigi_process import PROJECT
 from report_runs import EPOCH, RUN, SKIPPED, render, run_of, write_evaluation, write_predictions, write_run
 
 from pipeline.report.live import sections_of_runs, write_live_page
 from tasks.commands.report import Handler
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-if not (CHROMIUM and DRIVER):
-    pytest.skip("no chromium with chromedriver is installed", allow_module_level=True)
-
-from axe_core_python.selenium import Axe  # noqa: E402
-
 
 def setup_module() -> None:
-    global By, Keys, Select, WebDriverWait, webdriver
-    from selenium import webdriver
+    global By, Keys, Select, WebDriverWait
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -44,35 +38,14 @@ def setup_module() -> None:
 SCREENSHOTS = PROJECT / "build" / "screenshots"
 HOSTILE = "<img src=x onerror=alert(1)>"
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--force-color-profile=srgb",
-    # What it asked for would fail, and be logged.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)
 ORIGIN = {"settings": {"Train": {"augment": "flip, crop:4", "seed": "1"}}, "commit": "c" * 40, "is_dirty": True}
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    # axe-core looks at a whole page for ten seconds, and for longer than the 30 of the default beside other work.
-    driver.set_script_timeout(300)
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
