@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report report-diff predict serve verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -129,6 +129,9 @@ predict: setup ## run a trained model on images or texts (IMAGES=<folder> or TEX
 
 verify-determinism: setup ## retrain the run and compare the weights bit by bit
 	@$(BIN)/python -m tasks verify-determinism $(ARGS)
+
+serve: $(BIN)/.installed-optional ## serve a trained model on this machine only (ARGS="RUN --port 8000")
+	@$(BIN)/python -m tasks serve $(ARGS)
 
 export: $(BIN)/.installed-optional ## export a run in formats for other programs, and compare each with the Keras model (ARGS="--format onnx")
 	@$(BIN)/python -m tasks export $(ARGS)

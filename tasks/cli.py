@@ -44,9 +44,8 @@ def dispatch(argv: Sequence[str]) -> int:
     name, rest = (argv[0], argv[1:]) if argv else ("run", [])
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
-        print("usage: tensorcraft <command> [flags and settings]")
+        print("usage: tensorcraft <command> [flags and settings]. Add --help for flags, --help-all for all settings.")
         print("\n".join(f"  {command:{width}}  {_help_line(command)}" for command in COMMANDS))
-        print("\nRun <command> --help for the flags of a command, or --help-all for its flags and all settings.")
         return 0
     # Tasks of Luigi begin with a capital letter.
     if name.startswith("-") or name[:1].isupper():

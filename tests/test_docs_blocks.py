@@ -41,8 +41,8 @@ _DOCUMENTS = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJE
 PAGES = [path.relative_to(PROJECT).as_posix() for path in _DOCUMENTS if path not in OMITTED]
 SHELL, SESSION, PYTHON, SETTINGS = {"bash", "sh", "shell"}, {"console"}, {"python", "py"}, {"ini"}
 # Programs of a block that is run. What else a reader needs (docker, kubectl, pip) is marked.
-PROGRAMS = {"tensorcraft", "luigi", "python", ".venv/bin/python", "make", "cat", "cd", "cp", "echo", "export", "head"}
-PROGRAMS |= {"grep", "ls", "mkdir", "mv", "rm", "sed", "tail"}
+PROGRAMS = {"tensorcraft", "luigi", "python", ".venv/bin/python", "make", "cat", "cd", "cp", "curl", "echo", "export"}
+PROGRAMS |= {"grep", "head", "kill", "ls", "mkdir", "mv", "rm", "sed", "tail"}
 # Sections that Luigi itself reads.
 OF_LUIGI = {"core", "email", "resources", "scheduler", "smtp", "worker"}
 _OUR_COMMAND = re.compile(r"-m tasks\b([^;|&\n]*)")
@@ -367,6 +367,8 @@ def test_the_page_runs_from_top_to_bottom(page, request, tmp_path):
         "PYTHONPATH": str(clone),
         "TFDS_DATA_DIR": str(request.getfixturevalue("tiny_tfds")),
     }
+    # A server that a page starts must not outlive a failure.
+    script = f"trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}"
     command = ["bash", "-e", "-o", "pipefail", "-c", script]
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -139,9 +139,12 @@ def _text(path: Path) -> tuple[bytes, None]:
 
 
 def _content(path: Path, shape: tuple[int, int, int], job: Job) -> tuple[bytes, int]:
+    return stored_image(read_file(path), shape, job)
+
+
+def stored_image(content: bytes, shape: tuple[int, int, int], job: Job) -> tuple[bytes, int]:
     """Return a file's bytes as the records would store them, and the shorter side of its image."""
     height, width, _ = shape
-    content = read_file(path)
     picture = inspect(content)
     if height != width and (picture.height, picture.width) != (height, width):
         raise UndecodableError(

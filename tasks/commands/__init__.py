@@ -15,6 +15,7 @@ COMMANDS = Registry(
         "doctor": "tasks.commands.doctor:doctor",
         "verify": "tasks.commands.verify:verify",
         "predict": "tasks.commands.predict:predict",
+        "serve": "tasks.commands.serve:serve",
         "export": "tasks.commands.run:export",
         "promote": "tasks.commands.runs:promote",
         "experiments": "tasks.commands.runs:experiments",

@@ -3,6 +3,7 @@
 import argparse
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.artifacts import layout
@@ -36,26 +37,17 @@ _logger = logging.getLogger(__name__)
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
-    (run, record), output = trained_run("--model", arguments.model), Path(arguments.output).expanduser()
+    job, _ = job_of("--model", arguments.model)
     from pipeline.problems.test_time_augmentation import NONE, VIEWS
 
-    units = units_of(record.problem)
-    if (asked := arguments.test_time_augmentation) and not problem_class(record.problem).can_augment:
+    run, output, units = Path(job.run), Path(arguments.output).expanduser(), units_of(job.problem)
+    if (asked := arguments.test_time_augmentation) and not problem_class(job.problem).can_augment:
         raise SettingsError(
             f"--test-time-augmentation: expected a run on images, got {asked!r} for {units.files}. Remove the flag."
         )
-    views, manifest = asked or record.test_time_augmentation, _records_of(record.records_fingerprint)
-    job = Job(
-        run=str(run),
-        label_names=tuple(manifest["label_names"]),
-        problem=record.problem,
-        form=ImageForm.of_manifest(manifest),
-        views=views,
-        model=Train().model,
-        value_range=tuple(manifest["source"]["value_range"]),
-        # The predictions for the test split are without views.
-        is_watched=Metrics().watch_predictions == "true" and views == NONE,
-    )
+    views = asked or job.views
+    # The predictions for the test split are without views.
+    job = replace(job, views=views, is_watched=job.is_watched and views == NONE)
     _logger.info("Predicting with the run %s.", run.name)
     paths = [str(Path(path).expanduser()) for path in arguments.files]
     inputs = {"job": job, "inputs": paths, "folder": output, "settings": Records().settings}
@@ -95,13 +87,30 @@ def _more(count: int, csv: Path) -> list[str]:
     return [f"… and {count - MAX_SHOWN:,} more in {csv}"] if count > MAX_SHOWN else []
 
 
-def _records_of(fingerprint: str) -> dict:
+def job_of(argument: str, run: str | None) -> tuple[Job, dict]:
+    """The job that predicts with a run, by default in the views of its evaluation, and the manifest of its records."""
+    folder, record = trained_run(argument, run)
+    manifest = _records_of(argument, record.records_fingerprint)
+    job = Job(
+        run=str(folder),
+        label_names=tuple(manifest["label_names"]),
+        problem=record.problem,
+        form=ImageForm.of_manifest(manifest),
+        views=record.test_time_augmentation,
+        model=Train().model,
+        value_range=tuple(manifest["source"]["value_range"]),
+        is_watched=Metrics().watch_predictions == "true",
+    )
+    return job, manifest
+
+
+def _records_of(argument: str, fingerprint: str) -> dict:
     """The manifest of the records of a run."""
     place = root_folder() / layout.RECORDS
     for _, manifest in manifests_in(place):
         if manifest["fingerprint"] == fingerprint:
             return manifest
     raise SettingsError(
-        f"--model: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the "
+        f"{argument}: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the "
         'settings of that run and "tensorcraft run".'
     )

@@ -1,0 +1,61 @@
+"""Model of a run in ONNX Runtime, its inputs from files, and its answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from pipeline import machine
+from pipeline.predict import Job
+from pipeline.predict.rows import stored_image
+from pipeline.predict.watch import Watch
+from pipeline.records.features import DISTRIBUTION, LABELS, Task, form_of_any
+from pipeline.sources.image_reading import pixels_of
+from pipeline.sources.labeled_texts import as_rows, cleaned
+
+
+class ServedModel:
+    """Model of a run. ``input_shape`` is that of an example, and ``input_name`` is "images" or "texts"."""
+
+    def __init__(self, job: Job, task: Task, file: Path, thresholds: Sequence[float]) -> None:
+        self.job, self.name = job, Path(job.run).name
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = machine.granted_cores()
+        # Waiting threads would take the cores from the requests.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self.input_name = self._session.get_inputs()[0].name
+        self.input_shape, self.output_shape = task.input_shape, task.output_shape
+        self.watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
+        self.meaning, self._thresholds = task.meaning, np.array(thresholds)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether examples are images. They are texts otherwise."""
+        return self.job.form is not None
+
+    def outputs(self, inputs: np.ndarray) -> np.ndarray:
+        """Return float32 outputs (batch, …) for uint8 inputs (batch, …)."""
+        return self._session.run(None, {self.input_name: inputs})[0]
+
+    def example(self, content: bytes) -> tuple[np.ndarray, list[int]]:
+        """Return a file as ``predict`` reads it, uint8 (1, …), and the shorter side of an image.
+
+        Raises:
+            UndecodableError: The file cannot be used.
+        """
+        if not self.has_images:
+            return as_rows([cleaned(content)], *self.input_shape), []
+        stored, side = stored_image(content, self.input_shape, self.job)
+        return pixels_of([stored], form_of_any(self.input_shape, self.job.form.resize), self.input_shape[2]), [side]
+
+    def answer(self, outputs: np.ndarray) -> dict[str, Any]:
+        """Return the labels and all probabilities, the greatest first, or the values of one example as JSON data."""
+        named = dict(zip(self.job.label_names, outputs.tolist(), strict=True))
+        if self.meaning not in (DISTRIBUTION, LABELS):
+            return {"model": self.name, "values": named}
+        chosen = [outputs.argmax()] if self.meaning == DISTRIBUTION else np.flatnonzero(outputs >= self._thresholds)
+        ordered = dict(sorted(named.items(), key=lambda item: -item[1]))
+        return {"model": self.name, "labels": [self.job.label_names[i] for i in chosen], "probabilities": ordered}

@@ -1,0 +1,106 @@
+"""Requests and answers of the Open Inference Protocol (V2), with its extension for binary tensors.
+
+https://github.com/kserve/open-inference-protocol and Triton's ``extension_binary_data``.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import HTTPException
+from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
+from starlette.responses import JSONResponse, Response
+
+from pipeline.serve.model import ServedModel
+
+OUTPUT = "output_0"
+_JSON_BYTES, _BINARY_BYTES = "Inference-Header-Content-Length", "binary_data_size"
+
+
+class _Input(BaseModel):
+    name: str
+    # No other type is accepted, so there is no NaN.
+    datatype: Literal["UINT8"]
+    shape: list[NonNegativeInt] = Field(min_length=1, max_length=8)
+    parameters: dict[str, Any] = {}
+    data: list[Any] | None = None
+
+
+class _Output(BaseModel):
+    name: Literal["output_0"]
+    parameters: dict[str, Any] = {}
+
+
+class InferRequest(BaseModel):
+    """JSON part of a request."""
+
+    id: str | None = None
+    inputs: list[_Input] = Field(min_length=1, max_length=1)
+    outputs: list[_Output] = Field([], max_length=1)
+    parameters: dict[str, Any] = {}
+
+
+def metadata(model: ServedModel) -> dict[str, Any]:
+    """Return the metadata of a model."""
+    inputs = [{"name": model.input_name, "datatype": "UINT8", "shape": [-1, *model.input_shape]}]
+    outputs = [{"name": OUTPUT, "datatype": "FP32", "shape": [-1, *model.output_shape]}]
+    about = {"name": model.name, "versions": ["1"], "platform": "onnx_onnxruntime"}
+    return {**about, "inputs": inputs, "outputs": outputs}
+
+
+def parse(headers: Mapping[str, str], body: bytes, model: ServedModel) -> tuple[InferRequest, np.ndarray]:
+    """Return a request and its inputs, uint8 (batch, …). HTTPException: the request is invalid."""
+    if headers.get("content-encoding", "identity") != "identity":
+        raise HTTPException(415, "Content-Encoding: expected none, because the server does not decompress requests.")
+    length = headers.get(_JSON_BYTES, str(len(body)))
+    if not (length.isascii() and length.isdecimal() and len(length) < 12 and int(length) <= len(body)):
+        raise _refused(_JSON_BYTES, "the number of bytes of the JSON part", length)
+    try:
+        request = InferRequest.model_validate_json(body[: int(length)])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise HTTPException(400, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}.") from None
+    (tensor,) = request.inputs
+    if tensor.name != model.input_name:
+        raise _refused("inputs", f"the input {model.input_name}", tensor.name)
+    if tuple(tensor.shape[1:]) != model.input_shape or not tensor.shape[0]:
+        raise _refused(f"{tensor.name}.shape", f"[batch, {str([*model.input_shape])[1:]}", tensor.shape)
+    return request, _values(tensor, body[int(length) :]).reshape(tensor.shape)
+
+
+def _values(tensor: _Input, binary: bytes) -> np.ndarray:
+    """Return the values of a tensor in one dimension."""
+    count = math.prod(tensor.shape)
+    if tensor.data is None:
+        if not tensor.parameters.get(_BINARY_BYTES) == len(binary) == count:
+            raise _refused(tensor.name, f"data, or {count} bytes after the JSON part", f"{len(binary)} bytes")
+        return np.frombuffer(binary, np.uint8)
+    try:
+        values = np.array(tensor.data).ravel()
+    except ValueError:
+        raise _refused(f"{tensor.name}.data", f"{count} numbers", "lists of different lengths") from None
+    if len(values) != count or values.dtype.kind != "i" or values.min() < 0 or values.max() > 255:
+        raise _refused(f"{tensor.name}.data", f"{count} integers from 0 to 255", f"{len(values)} values")
+    return values.astype(np.uint8)
+
+
+def reply(request: InferRequest, outputs: np.ndarray, model: ServedModel) -> Response:
+    """Return the response to a request."""
+    tensor: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": list(outputs.shape)}
+    answer = {"model_name": model.name, "model_version": "1", "id": request.id, "outputs": [tensor]}
+    is_binary = request.parameters.get("binary_data_output")
+    for output in request.outputs:
+        is_binary = output.parameters.get("binary_data", is_binary)
+    if not is_binary:
+        tensor["data"] = outputs.ravel().tolist()
+        return JSONResponse(answer)
+    binary = outputs.astype("<f4").tobytes()
+    tensor["parameters"] = {_BINARY_BYTES: len(binary)}
+    begin = json.dumps(answer).encode()
+    return Response(begin + binary, headers={_JSON_BYTES: str(len(begin))}, media_type="application/octet-stream")
+
+
+def _refused(place: str, expected: str, got: object) -> HTTPException:
+    return HTTPException(400, f"{place}: expected {expected}, got {got!s:.200}.")
