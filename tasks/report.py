@@ -24,7 +24,7 @@ from tasks import config_files
 from tasks.live_report import LiveReport
 from tasks.process import console
 from tasks.process.console import RUN_ID
-from tasks.settings import report_page, root_folder, schedule_name
+from tasks.settings import champion, report_page, root_folder, schedule_name
 from tasks.stage import Stage, differing
 from tasks.status import Artifact, manifests_in
 from tasks.train import Train
@@ -57,7 +57,8 @@ class Report(Stage, parameters=ReportSettings):
 
     def upstream(self) -> object:
         # Runs by folder: one that was copied from another machine may have the fingerprint of one that was made here.
-        return {
+        in_use = self.in_use()
+        return ({} if in_use is None else {"champion": in_use}) | {
             "current": self.current(),
             "runs": {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()},
             "exports": {folder.name: one["seal"] for folder, one in manifests_in(root_folder() / layout.EXPORTS)},
@@ -67,7 +68,15 @@ class Report(Stage, parameters=ReportSettings):
 
     def thresholds(self) -> dict[str, float]:
         """Thresholds of the gate. Empty if there is no gate."""
-        return {name: threshold for name in THRESHOLDS if (threshold := getattr(self, name))}
+        required = {name: threshold for name in THRESHOLDS if (threshold := getattr(self, name))}
+        return required | ({"not_worse": True} if self.not_worse == "true" else {})
+
+    def in_use(self) -> str | None:
+        """The run to compare with, as ``build_report`` takes it."""
+        if self.champion != layout.CHAMPION:
+            return self.champion or None
+        folder = champion()
+        return folder.name if folder else ""
 
     def current(self) -> list[str]:
         """Fingerprints of the required runs, in their order."""
@@ -105,6 +114,7 @@ class Report(Stage, parameters=ReportSettings):
             current=self.current(),
             past=past,
             gate=report.Gate(**self.thresholds()),
+            champion=self.in_use(),
             published=published_rows(),
         )
         report.append_history(history, report.entries_of(scoreboard.runs), past=past)

@@ -37,6 +37,7 @@ from pipeline.settings.training import (
         (lambda: TrainSettings(label_smoothing=1.0), ["[Train] label_smoothing", "not including 1", "got 1.0"]),
         (lambda: ReportSettings(learning_rates=(0.1, -2)), ["[Report] learning_rates", "got -2"]),
         (lambda: ReportSettings(learning_rates=("0.1",)), ["[Report] learning_rates", "got '0.1'"]),
+        (lambda: ReportSettings(not_worse="true"), ["[Report] champion: expected a run, as not_worse", "got ''"]),
         (lambda: TrainSettings(device="cuda"), ["[Train] device", "auto, cpu, gpu, tpu"]),
         (lambda: TrainSettings(precision="float16"), ["[Train] precision"]),
         (lambda: TrainSettings(device="tpu", replicas=2), ["[Train] replicas: expected 1 on tpu", "got 2"]),

@@ -55,6 +55,8 @@ class Results:
     pictures: str = ""
     #: (folder of the run, evaluation) → predictions of the test examples, None for a run without their file.
     predictions: str = ""
+    #: (folder of the run, evaluation) → ``report.data.champion.Answers`` to the test examples, None without their file.
+    answers: str = ""
     #: (report, run, name of the run) → blocks of the run's evaluation.
     evaluation_blocks: str = ""
     #: (report, run) → blocks about the data of a run.

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from pipeline.problems.results import merit, results_of
+from pipeline.report.data.champion import Comparison, compare_with
 from pipeline.report.data.changes import Change, changes
 from pipeline.report.data.experiments import Experiment, best_run, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
@@ -48,6 +49,8 @@ class Report:
     # Comparable runs, the oldest first, see `comparable_groups`.
     history: list[list[Entry]]
     changes: list[Change]
+    # None without [Report] champion.
+    comparison: Comparison | None
     # None without thresholds.
     gate: Outcome | None
     # Exports by the fingerprint of a requested run.
@@ -118,6 +121,7 @@ def build_report(
     current: Sequence[str],
     past: Sequence[Entry] = (),
     gate: Gate | None = None,
+    champion: str | None = None,
     published: Sequence[PublishedRow] = (),
 ) -> Report:
     """Collect runs into a report. Unreadable runs are logged and omitted. ValueError: A requested run is not readable.
@@ -127,6 +131,7 @@ def build_report(
         current: Fingerprints of the requested runs. May be empty.
         past: Entries of the history, see `read_history`. Entries of the runs are not counted twice.
         gate: Thresholds for the requested runs.
+        champion: Run in use, see `compare_with`. None means no comparison.
         published: Published metrics, see `read_published`.
     """
     folder_runs = sorted(_readable_runs(run_folders), key=lambda pair: age_order(pair[1]), reverse=True)
@@ -141,6 +146,7 @@ def build_report(
     changed, run_data = changes(groups, finished), {(run.experiment, run.dataset) for run in runs}
     exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
     summaries = experiments(rows, runs, groups, current)
+    comparison = None if champion is None else compare_with(champion, folder_runs, current)
     best = best_run(summaries)
     # The best run is the first, then requested runs, then the newest.
     ordered = sorted(folder_runs, key=lambda pair: (pair[1] is not best, pair[1].fingerprint not in current))
@@ -153,7 +159,8 @@ def build_report(
         lineage=lineage(requested),
         history=groups,
         changes=changed,
-        gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
+        comparison=comparison,
+        gate=judge_gate(gate, [run for _, run in requested], changed, comparison) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
         published=[row for row in published if any((row.experiment, name) in run_data for name in row.datasets)],
         pictures=_read_by_run("pictures", shown, _MAX_PICTURED),

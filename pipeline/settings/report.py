@@ -3,12 +3,15 @@
 import itertools
 from typing import Annotated
 
-from pipeline.settings.schema import NOT_IN_IDENTITY, StageSettings, number, settings_of
+from pipeline.settings.schema import NOT_IN_IDENTITY, StageSettings, number, one_of, settings_of
+from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TrainSettings
 
 # Settings of [Train] that a list of [Report] sweeps.
 _SWEPT = ("backend", "device", "global_batch_size", "seed", "precision", "training_recipe", "learning_rate")
 SWEPT = {f"{setting}s": setting for setting in _SWEPT}
+#: Value of [Report] champion for the run before the newest one.
+LAST = "last"
 # The thresholds.
 THRESHOLDS = ("min_test_accuracy", "max_test_loss", "max_regression_sigma")
 _RULES = {setting.name: setting.rule for setting in settings_of(TrainSettings)}
@@ -46,6 +49,19 @@ class ReportSettings(StageSettings, section="Report"):
     value of 3 gives 1 false alarm in 740. The noise is at least the sampling error of the test split, which counts five
     characters of a text as one. The check requires three earlier runs, or three runs of the same code with other seeds.
     0 means no threshold."""
+
+    champion: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Run in use, with which the report compares the newest requested run on the same test examples. `champion` is the
+    run that `tensorcraft promote` chose. `last` is the newest earlier run of the experiment with these examples. Any
+    other value is the name of a run's folder. Empty means no comparison."""
+    not_worse: Annotated[str, one_of("false", "true")] = "false"
+    """Whether the newest requested run must not be worse than `champion`. It is worse if two equal models give so low a
+    result with a probability below 5%. Without a champion, the run is not judged. `true` requires `champion`."""
+
+    def check(self) -> None:
+        """Refuse a threshold without the run that it requires."""
+        if self.not_worse == "true" and not self.champion:
+            refuse("Report", "champion", "a run, as not_worse = true compares with it", self.champion)
 
     def combinations(self) -> list[dict[str, object]]:
         """The [Train] settings of each requested run, without duplicates. The last list changes fastest."""

@@ -1,12 +1,14 @@
 """tensorcraft promote: the champion, which predict uses by default and which nothing removes."""
 
+import csv
+import json
 import shutil
 
 import pytest
-from luigi_process import Luigi
+from luigi_process import FAST, Luigi
 from report_runs import write_run
 
-from pipeline.artifacts.manifest import write_manifest
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -77,3 +79,43 @@ def test_a_file_of_that_name_is_not_overwritten(luigi):
     assert done.returncode == 2
     assert "champion: expected a link to a run, got a file or folder. Move it elsewhere." in done.stderr
     assert (luigi.root / "champion").read_text() == "mine"
+
+
+def better(run):
+    """A copy of a run that is right on every test example."""
+    folder = shutil.copytree(run, run.with_name(f"better-{'b' * 12}"))
+    predictions, record = folder / "test_predictions.csv", folder / "run.json"
+    with predictions.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    with predictions.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *([key, label, label, *more] for key, label, _, *more in rows)])
+    about = {"fingerprint": "b" * 64, "test_accuracy": 1.0, "seed": 9, "finished_at": "2026-01-01T00:00:00+00:00"}
+    record.write_text(json.dumps(json.loads(record.read_text()) | about))
+    identity = read_manifest(run)["identity"] | {"planted": True}
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, stage="Train", identity=identity, details={})
+    return folder
+
+
+@pytest.mark.slow
+def test_the_report_compares_with_the_champion_and_a_worse_run_ends_with_9(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    (run,) = luigi.root.glob("runs/*")
+    required = ["--Report-champion", "champion", "--Report-not-worse", "true"]
+    first = luigi.command("Report", *FAST, *required)
+    assert (first.returncode, "Not judged yet" in first.stdout) == (0, True), first.stderr
+    folder = better(run)
+    assert luigi.command("promote", folder.name).returncode == 0
+    assert luigi.status(*FAST, *required)["Report"]["state"] == "stale"
+    worse = luigi.command("Report", *FAST, *required)
+    assert worse.returncode == 9, worse.stderr
+    assert "The newest run is worse (p = " in worse.stderr
+    assert luigi.command("promote", run.name).returncode == 0
+    same = luigi.command("Report", *FAST, *required)
+    assert (same.returncode, "because it is the run in use" in same.stdout) == (0, True), same.stderr
+    assert luigi.status(*FAST, *required)["Report"]["state"] == "fresh"
+    (luigi.root / "champion").unlink()
+    (luigi.root / "champion").symlink_to("runs/gone")
+    dangling = luigi.command("status", *FAST, *required)
+    assert (dangling.returncode, "expected a link to a run in" in dangling.stderr) == (2, True)
+    assert set(luigi.status(*FAST)) == {"Source", "Records", "Train", "Report"}

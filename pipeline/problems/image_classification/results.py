@@ -9,6 +9,7 @@ RESULTS = Results(
     evaluation_title="Errors",
     evaluation_schema="pipeline.report.data.labels:ImageEvaluation",
     predictions="pipeline.report.data.labels:read_predictions",
+    answers="pipeline.report.data.labels:read_answers",
     pictures="pipeline.report.data.pictures:read_pictures",
     evaluation_blocks="pipeline.report.sections.labels:evaluation_blocks",
     data_blocks="pipeline.report.sections.labels:data_blocks",

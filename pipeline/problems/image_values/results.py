@@ -7,6 +7,7 @@ _COMMON = {
     "ranking": Ranking("test_loss", predictions_per_draw=1),
     "evaluation_title": "Errors",
     "pictures": f"{_SECTION}:read_worst",
+    "answers": f"{_SECTION}:read_answers",
     "data_blocks": f"{_SECTION}:data_blocks",
     "tiles": f"{_SECTION}:scores",
     "scores": f"{_SECTION}:scores",

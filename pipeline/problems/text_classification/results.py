@@ -8,6 +8,7 @@ RESULTS = Results(
     evaluation_title="Errors",
     evaluation_schema="pipeline.report.data.labels:LabeledTextEvaluation",
     predictions="pipeline.report.data.labels:read_predictions",
+    answers="pipeline.report.data.labels:read_answers",
     evaluation_blocks="pipeline.report.sections.labels:evaluation_blocks",
     data_blocks="pipeline.report.sections.labels:data_blocks",
     card="pipeline.report.sections.labels:card",

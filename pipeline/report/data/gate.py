@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from pipeline.problems.results import results_of
+from pipeline.report.data.champion import MAX_FALSE_ALARMS, Comparison
 from pipeline.report.data.changes import Change, is_beyond
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
@@ -22,6 +23,7 @@ class Gate:
     min_test_accuracy: float = 0.0
     max_test_loss: float = 0.0
     max_regression_sigma: float = 0.0
+    not_worse: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,10 @@ class Outcome(Gate):
     not_judged: Sequence[str]
 
 
-def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Outcome | None:
-    """Judge the requested runs and their changes, see `changes.changes`. Return None without thresholds."""
+def judge_gate(
+    gate: Gate, runs: Sequence[Run], changes: Sequence[Change], comparison: Comparison | None = None
+) -> Outcome | None:
+    """Judge the requested runs, their changes and their comparison. Return None without thresholds."""
     if gate == Gate():
         return None
     failures = [] if runs else ["No run was requested, so the thresholds cannot be checked"]
@@ -51,6 +55,10 @@ def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Ou
             for change in changes
             if change.test_accuracy.value is not None and change.test_accuracy.deviation is None
         ]
+    if gate.not_worse and comparison:
+        is_failure = comparison.total.is_worse if comparison.total else not comparison.is_expected
+        failures += [f"{comparison} Required: p of at least {MAX_FALSE_ALARMS:g} ([Report] not_worse)"] * is_failure
+        not_judged += [f"{comparison} ([Report] not_worse)"] * (comparison.is_expected and not comparison.champion)
     return Outcome(**asdict(gate), passed=not failures, failures=failures, not_judged=not_judged)
 
 

@@ -3,7 +3,7 @@
 Label errors are suspected by confident learning (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import PREDICTIONS_NAME
+from pipeline.report.data.champion import Answers
 from pipeline.runs.validation import Count, Number, Untrusted, message, renamed
 
 # Limits above the size of any supported dataset.
@@ -201,6 +202,18 @@ def read_predictions(folder: Path, facts: LabelEvaluation) -> Predictions | None
     if not path.exists():
         return None
     types = dict.fromkeys(("key", "label", "predicted", "second"), pa.string()) | dict.fromkeys(shares, pa.float64())
+    table = read_table(path, types, facts.num_examples)
+    names = pa.array(facts.label_names)
+    labels = [pyarrow.compute.index_in(table[name], names) for name in ("label", "predicted", "second")]
+    probabilities = [table[name].to_numpy() for name in shares]
+    # A comparison with NaN is false.
+    if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
+        raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
+    return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
+
+
+def read_table(path: Path, types: Mapping[str, pa.DataType], num_rows: int) -> pa.Table:
+    """Read these columns of a table of predictions. Raises DamagedArtifactError."""
     try:
         table = pyarrow.csv.read_csv(
             path,
@@ -209,15 +222,18 @@ def read_predictions(folder: Path, facts: LabelEvaluation) -> Predictions | None
         )
     except (OSError, pa.ArrowException) as error:
         raise DamagedArtifactError(message(path, f"expected a table of predictions: {error}")) from error
-    if table.num_rows != facts.num_examples:
-        raise DamagedArtifactError(message(path, f"expected {facts.num_examples} rows, found {table.num_rows}"))
-    names = pa.array(facts.label_names)
-    labels = [pyarrow.compute.index_in(table[name], names) for name in ("label", "predicted", "second")]
-    probabilities = [table[name].to_numpy() for name in shares]
-    # A comparison with NaN is false.
-    if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
-        raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
-    return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
+    if table.num_rows != num_rows:
+        raise DamagedArtifactError(message(path, f"expected {num_rows} rows, found {table.num_rows}"))
+    return table
+
+
+def read_answers(folder: Path, facts: LabelEvaluation) -> Answers | None:
+    """Read the right and wrong predictions of a run, and those of each label."""
+    if (found := read_predictions(folder, facts)) is None:
+        return None
+    right = found.predicted == found.labels
+    labels = {name: right[found.labels == index] for index, name in enumerate(facts.label_names)}
+    return Answers((facts.label_names, found.keys, found.labels.tolist()), right, labels)
 
 
 def suspected_label_errors(

@@ -14,6 +14,7 @@ SECTIONS = Registry(
         "overview": "pipeline.report.sections.scoreboard:overview",
         "scoreboard": "pipeline.report.sections.scoreboard:scoreboards",
         "curves": "pipeline.report.sections.charts:curves",
+        "champion": "pipeline.report.sections.compare:champion",
         "compare": "pipeline.report.sections.compare:compare",
         "evaluation": "pipeline.report.sections.runs:evaluation",
         "sweeps": "pipeline.report.sections.charts:sweeps",

@@ -12,11 +12,12 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtr, ndtr
+from scipy.special import ndtr
 
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Facts, Section, Table, Text, numbers, words
+from pipeline.report.data.champion import paired_probability
 from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
 from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.scenarios import Row, differing
@@ -44,6 +45,7 @@ _MAX_POINTS = 100
 _MAX_LABELS, _MAX_EXAMPLES = 10, 20
 # The page refers to these by their indices. "" means that the rows have different or unknown test data.
 _VERDICTS = ("within noise", "more than noise", "unknown, too few runs", "")
+_CHAMPION_NOTE = "p is the probability of so low a result between equal models, corrected for the number of labels."
 _SEED_NOTE = "Each row has one run. Another seed may give another result."
 
 
@@ -52,6 +54,25 @@ def compare(report: Report) -> Iterator[Section]:
     if found := _pair(report):
         note, pair = found
         yield Section("compare", "Compare", [Text(note, "note"), *_comparison(report, *pair)])
+
+
+def champion(report: Report) -> Iterator[Section]:
+    """Yield the labels of which the newest run gets fewer examples right than the run in use."""
+    if found := report.comparison:
+        columns = [*words("label"), *numbers("examples", "run in use", "newest run", "difference", "p")]
+        rows = [
+            (
+                fmt.plain(one.name, 24),
+                fmt.number(one.examples),
+                *map(fmt.percent, (one.before, one.after)),
+                fmt.points(one.after - one.before),
+                f"{one.p_value:.2g}",
+            )
+            for one in found.labels[:_MAX_LABELS]
+            if one.after < one.before
+        ]
+        table = Table(columns, rows, label="Labels with fewer right answers than the run in use", style="classes")
+        yield Section("champion", "Run in use", [table, Text(_CHAMPION_NOTE if rows else "", "note")])
 
 
 def lead_sentence(report: Report, experiment: str) -> str:
@@ -166,11 +187,6 @@ def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
         return "unknown, too few runs"
     only_one = [int((masks[index] & ~masks[1 - index]).sum()) for index in (0, 1)]
     return "within noise" if paired_probability(*only_one) > MAX_PROBABILITY else "more than noise"
-
-
-def paired_probability(only_first: int, only_second: int) -> float:
-    """Return the two-sided probability of so uneven a split between equal models (McNemar's exact test)."""
-    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
 
 
 def _correct(report: Report, *rows: Row) -> list[np.ndarray] | None:

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+import pyarrow as pa
 from pydantic import Field
 
-from pipeline.problems.problem import TEST_IMAGES_NAME
+from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Chart, Facts, Gallery, Picture, Table, Text, numbers, titled, words
-from pipeline.report.data.labels import Tiles
+from pipeline.report.data.champion import Answers
+from pipeline.report.data.labels import Tiles, read_table
 from pipeline.report.data.pictures import cut_sheet
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import left_out, number, percent, plain, run_name
@@ -150,6 +154,24 @@ def data_blocks(report: Report, run: Run) -> list[Block]:
 def read_worst(folder: Path, facts: _Evaluation) -> dict[str, list[str]]:
     """Read the pictures of the worst predictions as base64 PNGs. DamagedArtifactError: The sheet lacks tiles."""
     return {"test_images": cut_sheet(folder / TEST_IMAGES_NAME, facts.tiles, len(facts.worst))}
+
+
+def read_answers(folder: Path, facts: LabelsEvaluation | ValuesEvaluation) -> Answers | None:
+    """Read the losses of a run, and its right decisions about each label."""
+    if not (path := folder / PREDICTIONS_NAME).exists():
+        return None
+    columns = [[f"{kind} {name}" for name in facts.label_names] for kind in ("actual", "predicted")]
+    types = {"key": pa.string()} | dict.fromkeys(chain(*columns), pa.float64())
+    table = read_table(path, types, facts.num_examples)
+    actual, predicted = (np.stack([table[name].to_numpy() for name in names], axis=1) for names in columns)
+    labels = {}
+    if isinstance(facts, LabelsEvaluation):
+        losses = -np.log(np.where(actual == 1, predicted, 1 - predicted).clip(1e-7))
+        right = (predicted >= [one.threshold or 0.0 for one in facts.labels]) == (actual == 1)
+        labels = dict(zip(facts.label_names, right.T, strict=True))
+    else:
+        losses = np.square((predicted - actual) / [value.deviation or 1.0 for value in facts.values])
+    return Answers((facts.label_names, table["key"].to_pylist(), actual.tolist()), losses.mean(axis=1), labels)
 
 
 def card(run: Run) -> dict[str, Any]:

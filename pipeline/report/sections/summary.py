@@ -99,7 +99,8 @@ def findings(report: Report) -> list[str]:
         for change in report.changes
         if change.earlier
     ]
-    return [*filter(None, leads), *_since_last_run(report), *changes]
+    compared = [str(report.comparison)] if report.comparison else []
+    return [*filter(None, leads), *compared, *_since_last_run(report), *changes]
 
 
 def _since_last_run(report: Report) -> Iterator[str]:

@@ -1,0 +1,171 @@
+"""Comparison of the newest requested run with the run in use, on the same test examples.
+
+Tests are one-sided. Right and wrong answers have McNemar's exact test (McNemar 1947). Losses have a test that flips the
+signs of the differences at random (Fisher 1935). Labels have Holm's correction (Holm 1979).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from scipy.special import bdtr, ndtri
+
+from pipeline.problems.results import results_of
+from pipeline.report import formats as fmt
+from pipeline.report.data.experiments import has_other_data
+from pipeline.report.data.history import age_order
+from pipeline.report.data.reading import Run, call_hook, read_or_none
+from pipeline.runs.record import FINISHED
+from pipeline.settings.report import LAST
+
+#: Largest probability of calling a run worse that is equal to the run in use.
+MAX_FALSE_ALARMS = 0.05
+_RESAMPLES, _MAX_NAMED = 1_999, 10
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Results of a run per test example. ``examples`` are equal for the same test examples.
+
+    ``values`` are the metric that ranks runs, float (examples,). ``labels`` has the right answers of each label, bool
+    (examples of the label,).
+    """
+
+    examples: Any
+    values: np.ndarray
+    labels: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean results of the run in use and of the newest one, and the probability of so low a result by chance."""
+
+    name: str
+    examples: int
+    before: float
+    after: float
+    p_value: float
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether chance hardly explains the result."""
+        return self.p_value < MAX_FALSE_ALARMS
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The newest run and the run in use. Without a ``total``, ``obstacle`` is the reason, which ``is_expected`` or not.
+
+    ``interval`` bounds the total difference with a confidence of 90%. ``labels`` begins with the least p value.
+    """
+
+    newest: Run
+    champion: Run | None
+    obstacle: str = ""
+    is_expected: bool = False
+    total: Difference | None = None
+    interval: Sequence[float] = ()
+    labels: Sequence[Difference] = ()
+
+    def __str__(self) -> str:
+        if not (total := self.total):
+            return f"The newest run was not compared with the run in use, because {self.obstacle}."
+        metric, names = self.newest.ranking.metric, [fmt.plain(one.name, 24) for one in self.labels if one.is_worse]
+        is_share = metric == "test_accuracy"
+        value = partial(fmt.percent if is_share else fmt.number, decimals=2 if is_share else 4)
+        low, high = map(fmt.points if is_share else partial(fmt.signed, decimals=4), self.interval)
+        name = f"{fmt.model_and_recipe(self.champion)} ({fmt.plain(self.champion.fingerprint)[:8]})"
+        verdict = "The newest run is worse" if total.is_worse else "There is no evidence that the newest run is worse"
+        return (
+            f"On the same {fmt.number(total.examples)} {self.newest.units.examples}, the {metric.replace('_', ' ')} of "
+            f"the run in use, {name}, is {value(total.before)}. That of the newest run is {value(total.after)}. "
+            f"The 90% interval of the difference is {low} to {high}. {verdict} (p = {total.p_value:.2g})."
+        ) + (f" Worse labels: {', '.join(names[:_MAX_NAMED])}." if names else "")
+
+
+def compare_with(champion: str, runs: Sequence[tuple[Path, Run]], current: Sequence[str]) -> Comparison | None:
+    """Compare the newest of the ``current`` runs with the run in use. Return None if no current run has finished.
+
+    ``champion`` is the name of a folder, LAST, or empty if there is no run in use yet. ``runs`` begin with the newest.
+    """
+    finished = [pair for pair in runs if pair[1].status == FINISHED]
+    newest = next((pair for pair in finished if pair[1].fingerprint in current), None)
+    if newest is None:
+        return None
+    if champion == LAST:
+        earlier = [pair for pair in finished if age_order(pair[1]) < age_order(newest[1])]
+        earlier = [pair for pair in earlier if pair[1].experiment == newest[1].experiment]
+        others = [pair for pair in earlier if pair[1].fingerprint not in current and _is_alike(pair[1], newest[1])]
+    else:
+        others = [pair for pair in finished if pair[0].name == champion]
+    if not others:
+        is_expected = champion in ("", LAST)
+        reason = "there is no such run yet" if is_expected else "no undamaged run has its name"
+        return Comparison(newest[1], None, reason, is_expected)
+    if others[0] is newest:
+        return Comparison(newest[1], newest[1], "it is the run in use", is_expected=True)
+    pairs = others[0], newest
+    answers = [read_or_none(call_hook, run.problem, "answers", folder, run.evaluation) for folder, run in pairs]
+    if None in answers:
+        return Comparison(newest[1], others[0][1], "there are no results per test example")
+    if not _is_alike(others[0][1], newest[1]) or answers[0].examples != answers[1].examples:
+        return Comparison(newest[1], others[0][1], "they have other test examples")
+    return _compare(others[0][1], newest[1], *answers)
+
+
+def _is_alike(run: Run, other: Run) -> bool:
+    """Return whether two runs may have the same test examples."""
+    is_same = (run.problem, run.is_placeholder) == (other.problem, other.is_placeholder)
+    return is_same and not has_other_data(run, other)
+
+
+def _compare(champion: Run, newest: Run, before: Answers, after: Answers) -> Comparison:
+    gains = after.values.astype(float) - before.values
+    sign = 1 if results_of(newest.problem).ranking.metric == "test_accuracy" else -1
+    total = _difference("", before.values, after.values, sign)
+    labels = [_difference(name, before.labels[name], right) for name, right in after.labels.items() if len(right)]
+    labels.sort(key=lambda one: one.p_value)
+    # Holm's correction.
+    p_values = np.maximum.accumulate([one.p_value * (len(labels) - rank) for rank, one in enumerate(labels)]).clip(0, 1)
+    corrected = [replace(one, p_value=float(p_value)) for one, p_value in zip(labels, p_values, strict=True)]
+    return Comparison(newest, champion, total=total, interval=interval_of(gains), labels=corrected)
+
+
+def _difference(name: str, before: np.ndarray, after: np.ndarray, sign: int = 1) -> Difference:
+    gains = sign * (after.astype(float) - before)
+    return Difference(name, len(gains), float(before.mean()), float(after.mean()), worse_probability(gains))
+
+
+def interval_of(gains: np.ndarray) -> list[float]:
+    """Return the bounds of the mean gain with a confidence of 90%. ``gains`` is float (examples,)."""
+    if _are_answers(gains):
+        # The adjustment of Agresti and Min 2005. A bootstrap of equal answers would have no width.
+        better, worse, count = (gains > 0).sum() + 0.5, (gains < 0).sum() + 0.5, len(gains) + 2
+        half = ndtri(0.95) * np.sqrt(better + worse - (better - worse) ** 2 / count) / count
+        return [float((better - worse) / count + side * half) for side in (-1, 1)]
+    options = {"confidence_level": 0.9, "n_resamples": _RESAMPLES, "batch": 50, "method": "percentile"}
+    # It requires two examples.
+    draws = np.resize(gains, max(2, len(gains)))
+    interval = scipy.stats.bootstrap((draws,), np.mean, rng=np.random.default_rng(0), **options).confidence_interval
+    return [*map(float, interval)]
+
+
+def _are_answers(gains: np.ndarray) -> bool:
+    return bool(np.isin(gains, (-1, 0, 1)).all())
+
+
+def worse_probability(gains: np.ndarray) -> float:
+    """Return the probability of so low a sum of gains, float (examples,), between equal models."""
+    if _are_answers(gains):
+        return float(bdtr(int((gains > 0).sum()), int((gains != 0).sum()), 0.5))
+    options = {"permutation_type": "samples", "alternative": "less", "n_resamples": _RESAMPLES, "batch": 50}
+    return float(scipy.stats.permutation_test((gains,), np.mean, rng=np.random.default_rng(0), **options).pvalue)
+
+
+def paired_probability(only_first: int, only_second: int) -> float:
+    """Return the two-sided probability of so uneven a split between equal models (McNemar's exact test)."""
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))

@@ -1,0 +1,227 @@
+"""The newest run against the run in use: the tests on the same examples, and the gate that requires "not worse"."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from report_history_entries import DIGESTS
+from report_runs import render, report_of, write_evaluation, write_predictions
+
+NEWEST, CHAMPION = "f" * 64, "c" * 64
+OTHER = DIGESTS | {"test": "9" * 64}
+
+
+def setup_module() -> None:
+    global Gate, MAX_FALSE_ALARMS, binom, findings, interval_of, worse_probability
+    from scipy.stats import binom
+
+    from pipeline.report import Gate
+    from pipeline.report.data.champion import MAX_FALSE_ALARMS, interval_of, worse_probability
+    from pipeline.report.sections.summary import findings
+
+
+@pytest.fixture
+def runs(make_run):
+    """A function that writes the run in use and the newest run, with these indices of 90 predictions wrong."""
+
+    def write(champion, newest, *, labels=("cat", "dog", "ship"), **changes):
+        folders = []
+        for name, wrong, day in (("used", champion, 1), ("newest", newest, 3)):
+            about = {
+                "fingerprint": (CHAMPION, NEWEST)[name == "newest"],
+                "content_digests": DIGESTS,
+                "test_examples": 90,
+            }
+            date = {"finished_at": f"2026-03-{day:02d}T10:00:00+00:00"}
+            folder = make_run(name, **about | date | (changes if name == "newest" else {}))
+            write_evaluation(folder, labels)
+            folders.append(folder if wrong is None else write_predictions(folder, wrong, labels))
+        return folders
+
+    return write
+
+
+def judged(folders, champion="used", *, current=(NEWEST,), **gate):
+    gate = Gate(not_worse=True, **gate)
+    return report_of(folders, current, gate=gate, champion=champion, published=[])
+
+
+def test_a_run_that_is_worse_on_the_same_examples_fails_the_gate_and_names_the_labels(runs, tmp_path):
+    # Every third image is a ship. The newest run gets half of them wrong.
+    folders = runs(set(), {*range(2, 46, 3)})
+    report = judged(folders)
+    (failure,) = report.gate.failures
+    assert report.gate.not_worse
+    assert "The newest run is worse (p = 3.1e-05). Worse labels: ship. Required: p of at least 0.05" in failure
+    assert "On the same 90 images, the test accuracy of the run in use, " in failure
+    assert "(cccccccc), is 100.00%. That of the newest run is 83.33%." in failure
+    files = render(folders, tmp_path / "out", [NEWEST], champion="used")
+    for name in ("report.md", "report.html"):
+        assert "There is no evidence" not in files[name]
+        assert "The newest run is worse" in files[name]
+    found = json.loads(files["report.json"])["comparison"]
+    assert (found["newest"], found["champion"]) == (NEWEST, CHAMPION)
+    assert found["labels"][0]["name"] == "ship"
+    assert found["interval"][0] < found["total"]["after"] - found["total"]["before"] < found["interval"][1] < 0
+
+
+@pytest.mark.parametrize("newest", [set(range(3)), {*range(20, 24)}, set()], ids=["equal", "few", "better"])
+def test_without_evidence_the_gate_passes_and_the_report_does_not_call_the_runs_equal(runs, newest):
+    report = judged(runs(set(range(3)), newest))
+    assert report.gate.passed, report.gate.failures
+    (sentence,) = [text for text in findings(report) if "run in use" in text]
+    assert "There is no evidence that the newest run is worse (p = " in sentence
+    assert "90% interval of the difference is " in sentence
+    assert "Worse labels" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("champion", "changes", "failure"),
+    [
+        ("used", {"content_digests": OTHER}, "because they have other test examples."),
+        ("used", {"dataset": "synthetic"}, "because they have other test examples."),
+        ("gone", {}, "because no undamaged run has its name."),
+    ],
+)
+def test_runs_that_cannot_be_compared_fail_the_gate_with_the_reason(runs, champion, changes, failure):
+    report = judged(runs(set(), set(), **changes), champion)
+    assert any(failure in text for text in report.gate.failures)
+    assert not report.gate.not_judged
+    assert report.comparison.total is None
+
+
+def test_other_examples_of_the_same_number_and_runs_without_predictions_are_not_compared(runs, make_run):
+    used, newest = runs(set(), set())
+    write_predictions(newest, set(), name="others/{}.jpg")
+    assert "other test examples" in judged([used, newest]).gate.failures[0]
+    (newest / "test_predictions.csv").unlink()
+    assert "there are no results per test example" in judged([used, newest]).gate.failures[0]
+
+
+def test_a_first_run_and_the_run_in_use_itself_pass(runs):
+    folders = runs(set(), set(range(60)))
+    for champion in ("", "last"):
+        gate = judged(folders[1:], champion).gate
+        assert (gate.passed, len(gate.not_judged)) == (True, 1)
+        assert "there is no such run yet. ([Report] not_worse)" in gate.not_judged[0]
+    gate = judged(folders, "newest").gate
+    assert (gate.passed, gate.not_judged) == (True, [])
+    assert judged(folders, None).comparison is None
+
+
+def test_last_is_the_run_before_on_the_same_examples_that_was_not_requested_with_it(runs, make_run):
+    folders = runs(set(), set(range(60)))
+    for number, changes in enumerate(({"content_digests": OTHER}, {"experiment": "other"}, {"seed": 7}), start=1):
+        about = {"fingerprint": str(number) * 64, "content_digests": DIGESTS, "test_examples": 90}
+        date = {"finished_at": "2026-03-02T10:00:00+00:00"}
+        folder = write_evaluation(make_run(f"between{number}", **about | date | changes))
+        folders.append(write_predictions(folder, set(range(60))))
+    report = judged(folders, "last", current=[NEWEST, "3" * 64])
+    assert report.comparison.champion.fingerprint == CHAMPION
+    assert not report.gate.passed
+
+
+def test_one_label_in_twenty_is_not_called_worse_without_the_correction_for_their_number(runs):
+    labels = tuple(f"label {number:02d}" for number in range(30))
+    # 5 of 30 examples of a label: p = 1/32, which is rare for one label and common among 30.
+    wrong = {*range(0, 30 * 5, 30)}
+    report = judged(runs(set(), wrong, labels=labels))
+    first = report.comparison.labels[0]
+    assert (first.name, first.after) == ("label 00", pytest.approx(25 / 30))
+    assert first.p_value == pytest.approx(30 / 32)
+    assert report.comparison.total.p_value == pytest.approx(1 / 32)
+
+
+def rejected_by_mcnemar(rates, examples, times, seed=0):
+    """How often a new model fails, of which these rates of answers only become right or only wrong."""
+    counts = np.random.default_rng(seed).multinomial(examples, [*rates, 1 - sum(rates)], times)
+    gains = (np.repeat([1, -1, 0], row) for row in counts)
+    return np.mean([worse_probability(each) < MAX_FALSE_ALARMS for each in gains])
+
+
+@pytest.mark.parametrize("examples", [50, 400, 2_000])
+def test_equal_models_fail_in_at_most_5_of_100_cases(examples):
+    times = 3_000
+    share = rejected_by_mcnemar((0.05, 0.05), examples, times)
+    assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / times)
+
+
+def test_a_model_that_is_3_points_worse_fails_with_the_derived_power():
+    better, worse, examples, times = 0.02, 0.05, 1_000, 3_000
+    power = 0.0
+    for differing in range(examples + 1):
+        # The greatest number of gains among these answers that fails.
+        limit = binom.ppf(MAX_FALSE_ALARMS, differing, 0.5)
+        limit -= binom.cdf(limit, differing, 0.5) >= MAX_FALSE_ALARMS
+        share = binom.cdf(limit, differing, better / (better + worse))
+        power += binom.pmf(differing, examples, better + worse) * share
+    assert 0.9 < power < 0.99
+    share = rejected_by_mcnemar((better, worse), examples, times)
+    assert share == pytest.approx(power, abs=4 * np.sqrt(power * (1 - power) / times))
+
+
+@pytest.mark.parametrize("rates", [(0.1, 0.1), (0.02, 0.05), (0.0, 0.0)])
+def test_the_interval_contains_the_difference_in_90_of_100_cases_and_has_a_width_without_any(rates):
+    examples, times = 300, 1_000
+    counts = np.random.default_rng(2).multinomial(examples, [*rates, 1 - sum(rates)], times)
+    bounds = np.array([interval_of(np.repeat([1.0, -1.0, 0.0], row)) for row in counts])
+    contains = (bounds[:, 0] <= rates[0] - rates[1]) & (rates[0] - rates[1] <= bounds[:, 1])
+    assert contains.mean() >= 0.9 - 3 * np.sqrt(0.09 / times)
+    assert (bounds[:, 1] - bounds[:, 0]).min() > 0.005
+
+
+def rejected_by_losses(shift, times, examples=40):
+    losses = np.random.default_rng(1).exponential(size=(times, 2, examples))
+    return np.mean([worse_probability(before - after - shift) < MAX_FALSE_ALARMS for before, after in losses])
+
+
+def test_equal_losses_fail_in_at_most_5_of_100_cases_and_larger_ones_mostly_do():
+    assert rejected_by_losses(0.0, 60) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
+    # The mean of 40 differences has a standard deviation of 0.22. A shift of 1 is 4.5 of them.
+    assert rejected_by_losses(1.0, 20) > 0.95
+
+
+def write_values(folder, predicted, actual, facts):
+    names = facts["label_names"]
+    header = ["key", *(f"actual {name}" for name in names), *(f"predicted {name}" for name in names)]
+    with (folder / "test_predictions.csv").open("w", newline="") as file:
+        rows = [[f"{n}.jpg", *one, *other] for n, (one, other) in enumerate(zip(actual, predicted, strict=True))]
+        csv.writer(file).writerows([header, *rows])
+    common = {"counts": {"test": len(actual)}, "num_examples": len(actual), "worst": []}
+    tiles = {"tiles": {"per_row": 1, "height": 1, "width": 1}}
+    (folder / "evaluation.json").write_text(json.dumps(facts | common | tiles))
+    return folder
+
+
+VALUE = {"mean": 0, "deviation": 2.0, **{name: [0, 0, 0] for name in ("mae", "rmse", "r2")}, "points": []}
+REGRESSION = {"problem": "regression", "label_names": ["x", "y"], "values": [VALUE, VALUE]}
+SCORE = {"examples": 30, "threshold": 0.5, **dict.fromkeys(("average_precision", "precision", "recall", "f1"), 0.5)}
+MULTI_LABEL = {"problem": "multi_label", "label_names": ["red", "round"], "thresholds_of": "", "labels": [SCORE, SCORE]}
+MULTI_LABEL |= dict.fromkeys(("accuracy", "exact_matches", "mean_average_precision", "micro_f1", "macro_f1"), 0.5)
+
+
+@pytest.mark.parametrize("facts", [REGRESSION, MULTI_LABEL], ids=["regression", "multi_label"])
+@pytest.mark.parametrize("is_worse", [True, False])
+def test_losses_of_numbers_and_of_several_labels_are_compared(make_run, facts, is_worse):
+    rng = np.random.default_rng(0)
+    actual = rng.integers(0, 2, (60, 2)).astype(float)
+    noise = {"used": 0.3, "newest": 0.6 if is_worse else 0.3}
+    folders = []
+    for name, day in (("used", 1), ("newest", 3)):
+        about = {"fingerprint": (CHAMPION, NEWEST)[day == 3], "problem": facts["problem"], "content_digests": DIGESTS}
+        folder = make_run(name, finished_at=f"2026-03-{day:02d}T10:00:00+00:00", **about)
+        predicted = np.abs(actual - rng.uniform(0.01, noise[name], actual.shape) * 1.1)
+        folders.append(write_values(folder, predicted, actual, facts))
+    report = judged(folders)
+    found = report.comparison
+    assert report.gate.passed != is_worse, report.gate.failures
+    assert (found.total.after > found.total.before + 0.02) == is_worse
+    assert "the test loss of the run in use" in str(found)
+    if facts is REGRESSION:
+        errors = np.square((np.abs(predicted) - actual) / 2).mean()
+        assert found.total.after == pytest.approx(errors)
+        assert found.labels == []
+    else:
+        assert {label.name for label in found.labels} == {"red", "round"}
+        assert any(label.is_worse for label in found.labels) == is_worse
