@@ -20,7 +20,7 @@ def luigi(tmp_path):
         folder = write_run(luigi.root / "runs" / name, fingerprint=name[4:] * 16, **about)
         if name != "cnn-cc33":
             (folder / "weights.safetensors").write_text("weights")
-        write_manifest(folder, stage="Train", identity={}, details={})
+        write_manifest(folder, stage="Train", identity={"settings": {}, "upstream": {}}, details={})
     return luigi
 
 
