@@ -53,6 +53,9 @@ def _experiment_folders() -> list[Path]:
 
 def take_experiment(argv: list[str]) -> None:
     """Move ``--experiment NAME`` from a command line to the environment, before the settings files are read."""
+    # "search NAME" means "search --experiment NAME".
+    if argv[1:2] == ["search"] and argv[2:3] and not argv[2].startswith("-"):
+        argv[2:2] = [EXPERIMENT_FLAG]
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name == EXPERIMENT_FLAG and (values := [value] if equals else argv[place + 1 : place + 2]):

@@ -64,6 +64,7 @@ class Report(Stage, parameters=ReportSettings):
             "exports": {folder.name: one["seal"] for folder, one in manifests_in(root_folder() / layout.EXPORTS)},
             "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
             "published": _file_digests(config_files.experiments(PUBLISHED).values()),
+            "searches": _file_digests(_searches()),
         }
 
     def thresholds(self) -> dict[str, float]:
@@ -116,6 +117,7 @@ class Report(Stage, parameters=ReportSettings):
             gate=report.Gate(**self.thresholds()),
             champion=self.in_use(),
             published=published_rows(),
+            searches=report.read_searches(_searches()),
         )
         report.append_history(history, report.entries_of(scoreboard.runs), past=past)
         report.write_report(scoreboard, folder)
@@ -197,6 +199,10 @@ def published_rows() -> list[dict]:
         except DamagedArtifactError as error:
             _logger.warning("Published results not included in the report. %s", error)
     return rows
+
+
+def _searches() -> list[Path]:
+    return sorted((root_folder() / layout.SEARCHES).glob("[!.]*.json"))
 
 
 def _file_digests(files: Iterable[Path]) -> dict[str, str]:

@@ -309,10 +309,8 @@ class Train(Stage, parameters=TrainSettings):
         )
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().heartbeat)
 
-    def _origin(self) -> "Origin":
-        """Settings and code of the run, for its record."""
-        from pipeline.runs.origin import Origin, git_state
-
+    def changed_settings(self) -> dict[str, dict[str, str]]:
+        """The settings that differ from their defaults, or that config.ini changes, by section."""
         in_file, settings = settings_in(config_files.existing("config.ini")), {}
         for owner in (Experiment(), *stages_up_to(self)):
             for setting in settings_of(owner.parameters):
@@ -321,9 +319,15 @@ class Train(Stage, parameters=TrainSettings):
                 # config.ini may set another value than the default.
                 if not value == setting.default == setting.spelled(setting.parse(text)):
                     settings.setdefault(setting.section, {})[setting.name] = without_userinfo(setting.written(value))
+        return settings
+
+    def _origin(self) -> "Origin":
+        """Settings and code of the run, for its record."""
+        from pipeline.runs.origin import Origin, git_state
+
         commit, is_dirty = git_state(config_files.project_folder())
         version = installed_version(DISTRIBUTION)
-        return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=version)
+        return Origin(settings=self.changed_settings(), commit=commit, is_dirty=is_dirty, version=version)
 
     def checkpoints(self) -> Path:
         """Folder of the checkpoints of an interrupted run, outside its artifact."""

@@ -30,6 +30,8 @@ WATCHED = "watched"
 # Partial downloads by fingerprint, and a marker file per artifact that waits for its upload.
 FETCHING = ".fetching"
 UNPUSHED = ".unpushed"
+# Searches of settings, each as journal, JSON and settings file.
+SEARCHES = "search"
 DATED_REPORTS = f"{REPORT}/history"
 # In the name of a replaced artifact that contained unexpected files.
 KEPT = ".kept-"

@@ -10,3 +10,4 @@ from pipeline.report.data.reading import read_run
 from pipeline.report.diff import compare_runs
 from pipeline.report.render import format_differences, format_experiments, format_table, write_report
 from pipeline.report.report import build_report
+from pipeline.runs.search import read_searches

@@ -22,6 +22,7 @@ from pipeline.report.data.published import PublishedRow
 from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_run
 from pipeline.report.data.scenarios import Row, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
+from pipeline.runs.search import Search
 
 # Version 8 refers to runs by their fingerprints.
 SCHEMA_VERSION = 8
@@ -57,6 +58,7 @@ class Report:
     exports: dict[str, Exported]
     # Published metrics of these experiments and data.
     published: list[PublishedRow]
+    searches: list[Search]
     # Base64 PNGs by kind, of the first requested runs by their ``id``. Only the page shows them.
     pictures: dict[int, Mapping[str, Sequence[str]]]
     # Predictions of the test examples by the ``id`` of the run, see ``Results.predictions``. report.json omits them.
@@ -123,6 +125,7 @@ def build_report(
     gate: Gate | None = None,
     champion: str | None = None,
     published: Sequence[PublishedRow] = (),
+    searches: Sequence[Search] = (),
 ) -> Report:
     """Collect runs into a report. Unreadable runs are logged and omitted. ValueError: A requested run is not readable.
 
@@ -133,6 +136,7 @@ def build_report(
         gate: Thresholds for the requested runs.
         champion: Run in use, see `compare_with`. None means no comparison.
         published: Published metrics, see `read_published`.
+        searches: Searches of settings, see `read_searches`.
     """
     folder_runs = sorted(_readable_runs(run_folders), key=lambda pair: age_order(pair[1]), reverse=True)
     runs = [run for _, run in folder_runs]
@@ -163,6 +167,7 @@ def build_report(
         gate=judge_gate(gate, [run for _, run in requested], changed, comparison) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
         published=[row for row in published if any((row.experiment, name) in run_data for name in row.datasets)],
+        searches=list(searches),
         pictures=_read_by_run("pictures", shown, _MAX_PICTURED),
         predictions=_read_by_run("predictions", ordered, _MAX_PREDICTED),
     )

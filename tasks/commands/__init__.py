@@ -18,6 +18,7 @@ COMMANDS = Registry(
         "serve": "tasks.commands.serve:serve",
         "export": "tasks.commands.run:export",
         "promote": "tasks.commands.runs:promote",
+        "search": "tasks.commands.search:search",
         "experiments": "tasks.commands.runs:experiments",
         "experiments-table": "tasks.commands.runs:experiments_table",
         "diff": "tasks.commands.runs:diff",

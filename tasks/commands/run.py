@@ -146,10 +146,10 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
         code = next(filter(None, codes), 0)
         # The exit code of a shell for a process that a signal ended.
         code = 128 - code if code < 0 else code
-        _end(processes)
+        end(processes)
     except KeyboardInterrupt:
         # A terminal sends Ctrl-C to all processes. Another signal reaches this one alone.
-        _end(processes)
+        end(processes)
         code = 128 + signal.SIGINT
     return code
 
@@ -178,7 +178,8 @@ def _follow(arguments: list[str]) -> bool:
         return not train.group.is_chief
 
 
-def _end(processes: "list[psutil.Popen]") -> None:
+def end(processes: "list[psutil.Popen]") -> None:
+    """Wait until the processes end. After a while, terminate and then kill them."""
     import psutil
 
     left = psutil.wait_procs(processes, _ALONE_SECONDS)[1]

@@ -18,6 +18,7 @@ SECTIONS = Registry(
         "compare": "pipeline.report.sections.compare:compare",
         "evaluation": "pipeline.report.sections.runs:evaluation",
         "sweeps": "pipeline.report.sections.charts:sweeps",
+        "searches": "pipeline.report.sections.searches:searches",
         "runs": "pipeline.report.sections.runs:runs",
         "records": "pipeline.report.sections.records:records",
         "history": "pipeline.report.sections.charts:history",

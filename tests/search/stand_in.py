@@ -1,0 +1,69 @@
+"""A stand-in for Python that publishes runs without training them, see test_search_command.py.
+
+``stand_in.py PYTHON -P -m tasks Train --flag=value …`` writes the files of an ordinary run, an epoch at a time. The
+validation accuracy depends on the learning rate, and the test accuracy is the contrary. Other stages are run as always.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+EPOCHS = 3
+# So bad a run waits after its second epoch, until it is interrupted, if this many runs are finished.
+LOW, FINISHED = 0.3, 5
+
+
+def accuracy(learning_rate: float, seed: int) -> float:
+    return 0.9 - seed / 100 if learning_rate < 0.01 else 0.1
+
+
+def train(flags: list[str]) -> None:
+    sys.argv = ["tasks", *flags]
+    from report_runs import EPOCH, RUN
+
+    import tasks
+    from pipeline.artifacts.publish import publishing
+    from tasks.process import command_line, lock
+
+    with command_line.in_force(["--module", "tasks", "Train", *flags]):
+        run = tasks.Train()
+        rate, seed, root = run.learning_rate, run.seed, run.root
+        lock.hold(root, on_busy=tasks.Storage().on_busy)
+        with (root / "trainings").open("a") as file:
+            file.write(f"{' '.join(flags)}\n")
+        if rate > 0.5:
+            # Such as a batch that needs too much memory.
+            raise SystemExit(1)
+        if (root / "full").exists():
+            # Exit code of a full disk.
+            raise SystemExit(6)
+        artifact = run.output()
+        if artifact.status().is_fresh:
+            return
+        value = accuracy(rate, seed)
+        finished = len([*root.glob("runs/[!.]*")])
+        with publishing(artifact.folder) as folder:
+            for epoch in range(1, EPOCHS + 1):
+                scores = {"validation_accuracy": value * epoch / EPOCHS, "test_accuracy": 1 - value}
+                with (folder / "metrics.jsonl").open("a") as file:
+                    file.write(json.dumps({**EPOCH, **scores, "epoch": epoch}) + "\n")
+                while epoch == 2 and value < LOW and finished >= FINISHED:
+                    time.sleep(0.02)
+            record = {**RUN, "validation_accuracy": value, "test_accuracy": 1 - value, "seed": seed}
+            (folder / "run.json").write_text(json.dumps(record))
+            from pipeline.artifacts.manifest import write_manifest
+
+            write_manifest(folder, stage="Train", identity=artifact.identity, details={"seconds": 1.0})
+
+
+if __name__ == "__main__":
+    python, *arguments = sys.argv[1:]
+    if "Train" in arguments:
+        sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+        train(arguments[arguments.index("Train") + 1 :])
+    elif "Report" in arguments:
+        print("report of", *arguments[arguments.index("Report") + 1 :])
+    else:
+        os.execv(python, [python, *arguments])
