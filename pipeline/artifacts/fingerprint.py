@@ -47,6 +47,7 @@ _INPUTS = {
     "name": "dataset",
     "num_examples": "{} examples",
     "published": "published results {}",
+    "searches": "search {}",
     "records": "the records",
     "run": "the run",
     "runs": "run {}",

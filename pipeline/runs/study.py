@@ -56,6 +56,10 @@ class Study:
                 remedy = "Remove it. The search then begins again and reuses finished runs."
                 raise DamagedArtifactError(f"{journal}: expected a journal of Optuna ({error}). {remedy}") from error
 
+    def close(self) -> None:
+        """Give back the trial that is not at its end."""
+        self._owner.release()
+
     def begin(self, requested: int) -> optuna.trial.Trial | None:
         """Begin a trial. None if so many trials are finished or running in other processes."""
         with self._lock:

@@ -5,12 +5,12 @@ settings identify it, so a fresh run is reused, and an interrupted one is resume
 """
 
 import configparser
-import contextlib
 import io
 import logging
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pipeline.runs.study import Study
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 # The best settings are trained with so many more seeds.
 _MORE_SEEDS = 2
 # Exit codes that other settings may avoid. After others, such as that of a full disk, the search ends.
@@ -70,8 +70,8 @@ def search(parser: Parser, argv: Sequence[str]) -> int:
         inputs = fingerprint({"train": train.digest(), "records": records.output().expected, "space": f"{space}"})
         name = f"{train.experiment_name().replace('/', '-')}-{inputs[:12]}"
         metric = f"validation_{problem_class(records.source().problem).chosen_by}"
-        study = Study(root_folder() / layout.SEARCHES, name, space, metric=metric, seed=train.seed)
-        return _search(study, arguments.trials, flags)
+        with closing(Study(root_folder() / layout.SEARCHES, name, space, metric=metric, seed=train.seed)) as study:
+            return _search(study, arguments.trials, flags)
 
 
 def _search(study: "Study", requested: int, flags: Sequence[str]) -> int:
@@ -140,7 +140,7 @@ def _epochs(train: Train, metric: str) -> dict[int, float]:
 
     # The child may have downloaded the weights, and it may rename the folder at any time.
     train.__dict__.pop("initial", None)
-    with contextlib.suppress(DamagedArtifactError):
+    with suppress(DamagedArtifactError):
         if train.is_resolved():
             folder = train.output().folder
             return read_epochs(next(folder.parent.glob(f".{folder.name}.*.tmp"), folder), metric)

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 EPOCHS = 3
-# So bad a run waits after its second epoch, until it is interrupted, if this many runs are finished.
-LOW, FINISHED = 0.3, 5
+# So bad a run waits after its second epoch, until it is interrupted, if this many runs are finished. The pruner needs
+# five, and a process may not have ended a trial that is finished.
+LOW, FINISHED = 0.3, 6
 
 
 def accuracy(learning_rate: float, seed: int) -> float:

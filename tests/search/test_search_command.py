@@ -71,12 +71,22 @@ def test_the_name_after_the_command_is_an_experiment(luigi):
 
 
 @pytest.mark.slow
-def test_bad_trials_are_interrupted_and_the_validation_split_alone_judges(luigi):
-    done = search(luigi, trials=8)
-    assert done.returncode == 0, done.stderr
+def test_two_processes_share_a_search_and_interrupt_bad_trials_by_the_validation_split_alone(luigi):
+    flags = ["--space", SPACE, "--trials", "9", *DATA, "--Train-epochs", "3"]
+    code = f"import sys; sys.executable = {sys.executable!r}; from tasks.cli import main; main()"
+    # The first line of the fixture's program has the real one.
+    python = Path(sys.executable).read_text().split()[2]
+    how = {"env": luigi.environment({}), "cwd": PROJECT, "stderr": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen([python, "-c", code, "search", *flags], **how) as first,
+        subprocess.Popen([python, "-c", code, "search", *flags], **how) as second,
+    ):
+        errors = first.communicate()[1], second.communicate()[1]
+    assert [first.returncode, second.returncode] == [0, 0], errors
     found = result(luigi)
     states = {trial["number"]: trial["state"] for trial in found["trials"]}
-    assert len(states) == 8
+    assert len(states) == 9
+    assert not {*states.values()} - {"finished", "pruned"}
     pruned = [trial for trial in found["trials"] if trial["state"] == "pruned"]
     assert pruned
     for trial in pruned:
@@ -87,11 +97,11 @@ def test_bad_trials_are_interrupted_and_the_validation_split_alone_judges(luigi)
     assert [trial["values"] for trial in found["best"]] == [{"0": 0.9, "1": 0.89, "2": 0.88}] * len(found["best"])
     assert f"learning_rate = {found['best'][0]['settings']['learning_rate']}" in found["settings_file"]
     # Interrupted runs are not published.
-    assert len([*luigi.root.glob("runs/[!.]*")]) == 8 - len(pruned) + 2 * len(found["best"])
+    assert len([*luigi.root.glob("runs/[!.]*")]) == 9 - len(pruned) + 2 * len(found["best"])
     assert not [*luigi.root.glob("runs/.*")]
 
     trainings = (luigi.root / "trainings").read_text()
-    again = search(luigi, trials=8)
+    again = search(luigi, trials=9)
     assert again.returncode == 0, again.stderr
     assert (luigi.root / "trainings").read_text() == trainings
     assert result(luigi) == found

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from luigi_process import FAST
 from report_runs import RUN, render, report_of
 
 from pipeline.settings.experiments import settings_in
@@ -113,3 +114,15 @@ def test_hostile_texts_stay_text(tmp_path, make_run):
     texts = render([make_run()], tmp_path / "report", searches=search_of(tmp_path, best))
     assert "<script>alert" not in texts["report.html"]
     assert "\n| a | b |" not in texts["report.md"]
+
+
+def test_a_search_that_goes_on_makes_the_report_stale(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    assert luigi.status(*FAST)["Report"]["state"] == "fresh"
+    (luigi.root / "search").mkdir()
+    (luigi.root / "search" / "cifar10-0123.json").write_text("{}")
+    report = luigi.status(*FAST)["Report"]
+    assert (report["state"], report["reasons"]) == ("stale", ["search cifar10-0123.json added"])
+    # The journal and the settings file are not in the report.
+    (luigi.root / "search" / "cifar10-0123.json").rename(luigi.root / "search" / "cifar10-0123.journal")
+    assert luigi.status(*FAST)["Report"]["state"] == "fresh"

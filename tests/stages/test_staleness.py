@@ -68,6 +68,7 @@ def test_each_kind_of_difference_has_its_words():
             {"exports": {}},
             ["export cnn-1 removed", "published results removed"],
         ),
+        ({"searches": {"cnn-1.json": "a" * 64}}, {"searches": {"cnn-1.json": "b" * 64}}, ["search cnn-1.json changed"]),
         (
             {"digest": "a" * 64, "num_examples": {"train": 9}, "skipped": {}},
             {"digest": "b" * 64, "num_examples": {"train": 7, "test": 2}, "skipped": {"truncated": 3}},
