@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_a_model_that_is_3_points_worse_fails_with_the_derived_power():
 def test_the_interval_contains_the_difference_in_90_of_100_cases_and_has_a_width_without_any(rates):
     examples, times = 300, 1_000
     counts = np.random.default_rng(2).multinomial(examples, [*rates, 1 - sum(rates)], times)
-    bounds = np.array([interval_of(np.repeat([1.0, -1.0, 0.0], row)) for row in counts])
+    bounds = np.array([interval_of(np.repeat([1, -1, 0], row), is_share=True) for row in counts])
     contains = (bounds[:, 0] <= rates[0] - rates[1]) & (rates[0] - rates[1] <= bounds[:, 1])
     assert contains.mean() >= 0.9 - 3 * np.sqrt(0.09 / times)
     assert (bounds[:, 1] - bounds[:, 0]).min() > 0.005
@@ -225,3 +226,38 @@ def test_losses_of_numbers_and_of_several_labels_are_compared(make_run, facts, i
     else:
         assert {label.name for label in found.labels} == {"red", "round"}
         assert any(label.is_worse for label in found.labels) == is_worse
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text, facts: (text.replace("1.jpg,", "1.jpg,nan,", 1), facts),
+        lambda text, facts: (re.sub(r"1\.jpg,\d\.0", "1.jpg,nan", text, count=1), facts),
+        lambda text, facts: (text, facts | {"labels": facts["labels"][:1]}),
+        lambda text, facts: (text.replace("round", "red"), facts | {"label_names": ["red", "red"]}),
+        lambda text, facts: (text.replace("actual red", "red"), facts),
+    ],
+    ids=["columns", "nan", "labels", "names", "header"],
+)
+def test_a_damaged_table_costs_the_comparison_and_not_the_report(make_run, damage):
+    folders, actual = [], np.eye(2)[[0, 1] * 20]
+    for name, day in (("used", 1), ("newest", 3)):
+        about = {"fingerprint": (CHAMPION, NEWEST)[day == 3], "problem": "multi_label", "content_digests": DIGESTS}
+        folder = make_run(name, finished_at=f"2026-03-{day:02d}T10:00:00+00:00", **about)
+        folders.append(write_values(folder, actual * 0.5 + 0.2, actual, MULTI_LABEL))
+    assert judged(folders).gate.passed
+    table, evaluation = folder / "test_predictions.csv", folder / "evaluation.json"
+    text, facts = damage(table.read_text(), json.loads(evaluation.read_text()))
+    table.write_text(text)
+    evaluation.write_text(json.dumps(facts))
+    (failure,) = judged(folders).gate.failures
+    assert "was not compared with the run in use, because " in failure
+
+
+def test_two_runs_with_the_same_losses_have_an_interval_without_width(make_run):
+    actual, folders = np.eye(2)[[0, 1] * 20], []
+    for name, day in (("used", 1), ("newest", 3)):
+        about = {"fingerprint": (CHAMPION, NEWEST)[day == 3], "problem": "regression", "content_digests": DIGESTS}
+        folder = make_run(name, finished_at=f"2026-03-{day:02d}T10:00:00+00:00", **about)
+        folders.append(write_values(folder, actual * 0.5, actual, REGRESSION))
+    assert judged(folders).comparison.interval == [0, 0]

@@ -132,7 +132,7 @@ def _compare(champion: Run, newest: Run, before: Answers, after: Answers) -> Com
     # Holm's correction.
     p_values = np.maximum.accumulate([one.p_value * (len(labels) - rank) for rank, one in enumerate(labels)]).clip(0, 1)
     corrected = [replace(one, p_value=float(p_value)) for one, p_value in zip(labels, p_values, strict=True)]
-    return Comparison(newest, champion, total=total, interval=interval_of(gains), labels=corrected)
+    return Comparison(newest, champion, total=total, interval=interval_of(gains, is_share=sign == 1), labels=corrected)
 
 
 def _difference(name: str, before: np.ndarray, after: np.ndarray, sign: int = 1) -> Difference:
@@ -140,30 +140,28 @@ def _difference(name: str, before: np.ndarray, after: np.ndarray, sign: int = 1)
     return Difference(name, len(gains), float(before.mean()), float(after.mean()), worse_probability(gains))
 
 
-def interval_of(gains: np.ndarray) -> list[float]:
-    """Return the bounds of the mean gain with a confidence of 90%. ``gains`` is float (examples,)."""
-    if _are_answers(gains):
+def interval_of(gains: np.ndarray, *, is_share: bool) -> list[float]:
+    """Return the bounds of the mean gain, float (examples,), or of a share of answers, with a confidence of 90%."""
+    if is_share:
         # The adjustment of Agresti and Min 2005. A bootstrap of equal answers would have no width.
         better, worse, count = (gains > 0).sum() + 0.5, (gains < 0).sum() + 0.5, len(gains) + 2
         half = ndtri(0.95) * np.sqrt(better + worse - (better - worse) ** 2 / count) / count
         return [float((better - worse) / count + side * half) for side in (-1, 1)]
-    options = {"confidence_level": 0.9, "n_resamples": _RESAMPLES, "batch": 50, "method": "percentile"}
     # It requires two examples.
-    draws = np.resize(gains, max(2, len(gains)))
-    interval = scipy.stats.bootstrap((draws,), np.mean, rng=np.random.default_rng(0), **options).confidence_interval
-    return [*map(float, interval)]
-
-
-def _are_answers(gains: np.ndarray) -> bool:
-    return bool(np.isin(gains, (-1, 0, 1)).all())
+    draws, options = np.resize(gains, max(2, len(gains))), {"confidence_level": 0.9, "method": "percentile"}
+    return [*map(float, scipy.stats.bootstrap((draws,), np.mean, **options, **_options()).confidence_interval)]
 
 
 def worse_probability(gains: np.ndarray) -> float:
     """Return the probability of so low a sum of gains, float (examples,), between equal models."""
-    if _are_answers(gains):
+    if np.isin(gains, (-1, 0, 1)).all():
         return float(bdtr(int((gains > 0).sum()), int((gains != 0).sum()), 0.5))
-    options = {"permutation_type": "samples", "alternative": "less", "n_resamples": _RESAMPLES, "batch": 50}
-    return float(scipy.stats.permutation_test((gains,), np.mean, rng=np.random.default_rng(0), **options).pvalue)
+    options = {"permutation_type": "samples", "alternative": "less", **_options()}
+    return float(scipy.stats.permutation_test((gains,), np.mean, **options).pvalue)
+
+
+def _options() -> dict[str, Any]:
+    return {"n_resamples": _RESAMPLES, "batch": 50, "rng": np.random.default_rng(0)}
 
 
 def paired_probability(only_first: int, only_second: int) -> float:

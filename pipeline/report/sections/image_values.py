@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Chart, Facts, Gallery, Picture, Table, Text, numbers, titled, words
@@ -19,7 +20,7 @@ from pipeline.report.data.pictures import cut_sheet
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
-from pipeline.runs.validation import Count, Number, Untrusted
+from pipeline.runs.validation import Count, Number, Untrusted, message
 
 _MAX_VALUES, _MAX_NAME, _MAX_SHOWN, _MAX_CHARTS = 10_000, 300, 100, 4
 _Interval = Annotated[list[Number], Field(min_length=3, max_length=3)]
@@ -164,6 +165,9 @@ def read_answers(folder: Path, facts: LabelsEvaluation | ValuesEvaluation) -> An
     types = {"key": pa.string()} | dict.fromkeys(chain(*columns), pa.float64())
     table = read_table(path, types, facts.num_examples)
     actual, predicted = (np.stack([table[name].to_numpy() for name in names], axis=1) for names in columns)
+    described = facts.labels if isinstance(facts, LabelsEvaluation) else facts.values
+    if len(described) != len(facts.label_names) or not np.isfinite([actual, predicted]).all():
+        raise DamagedArtifactError(message(path, "expected finite numbers for each label of evaluation.json"))
     labels = {}
     if isinstance(facts, LabelsEvaluation):
         losses = -np.log(np.where(actual == 1, predicted, 1 - predicted).clip(1e-7))
