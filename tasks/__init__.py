@@ -38,6 +38,7 @@ sys.path.append(str(config_files.project_folder()))
 config_files.take_experiment(sys.argv)
 config_files.load()
 
+from tasks import lineage
 from tasks.export import Export
 from tasks.records import Records
 from tasks.report import Report

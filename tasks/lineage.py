@@ -1,0 +1,102 @@
+"""Sends an OpenLineage event when a stage starts, is complete or fails, if the client of OpenLineage is configured."""
+
+import logging
+import os
+import re
+import socket
+import threading
+import uuid
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import luigi
+
+from pipeline.errors import without_userinfo
+from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
+from tasks.process.console import RUN_ID
+from tasks.source import Source
+from tasks.stage import Stage
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import RunEvent
+
+_STATES = {luigi.Event.START: "START", luigi.Event.SUCCESS: "COMPLETE", luigi.Event.FAILURE: "FAIL"}
+_VARIABLE = re.compile("OPENLINEAGE_(URL|CONFIG|_TRANSPORT)")
+# The client tries for half a minute per event.
+_SECONDS = 3
+
+_logger = logging.getLogger(__name__)
+
+
+class _Sender:
+    """Sends events until one fails. ``client`` is None if it is not configured, or after an error."""
+
+    def __init__(self) -> None:
+        self.client, files = None, (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
+        # Without any of these, the client would print events.
+        if any(map(_VARIABLE.match, os.environ)) or any(file.is_file() for file in files):
+            try:
+                from openlineage.client import OpenLineageClient
+            except ModuleNotFoundError as error:
+                self._stop(f"The package {error.name} is not installed. Install it with: {install_command('lineage')}")
+                return
+            # It logs each attempt.
+            logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+            self.client = OpenLineageClient()
+
+    def send(self, state: str, stage: Stage, error: BaseException | None = None) -> None:
+        """Send an event, and wait a few seconds at most. No error ends the run."""
+        problems = ["The receiver did not respond."]
+
+        def emit() -> None:
+            try:
+                self.client.emit(_event(state, stage, error))
+                problems.clear()
+            except Exception as failure:
+                problems.append(without_userinfo(f"{type(failure).__name__}: {failure}"))
+
+        if self.client:
+            thread = threading.Thread(target=emit, daemon=True)
+            thread.start()
+            thread.join(_SECONDS)
+            if problems:
+                self._stop(problems[-1])
+
+    def _stop(self, reason: str) -> None:
+        self.client = None
+        _logger.warning("This run sends no more events to OpenLineage. %s", reason)
+
+
+_sender = cache(_Sender)
+
+
+def _event(state: str, stage: Stage, error: BaseException | None) -> "RunEvent":
+    from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import error_message_run
+
+    facets, host = {}, f"file://{socket.gethostname()}"
+    if error is not None:
+        text = without_userinfo(f"{type(error).__name__}: {error}")
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message=text, programmingLanguage="Python")
+    if isinstance(stage, Source):
+        path = stage.settings.path
+        inputs = [(host, str(Path(path).expanduser().absolute())) if path else ("dataset", stage.requested())]
+    else:
+        inputs = [(host, str(task.output().folder)) for task in stage.inputs]
+    return RunEvent(
+        eventType=RunState[state],
+        eventTime=datetime.now(UTC).isoformat(),
+        run=Run(str(uuid.uuid5(uuid.UUID(RUN_ID), stage.task_id)), facets),
+        job=Job(
+            os.environ.get("OPENLINEAGE_NAMESPACE", "tensorcraft"), f"{stage.experiment_name()}.{stage.task_family}"
+        ),
+        inputs=[InputDataset(*names) for names in inputs],
+        outputs=[OutputDataset(host, str(stage.output().folder))],
+        producer=f"pkg:pypi/{DISTRIBUTION}@{installed_version(DISTRIBUTION)}",
+    )
+
+
+for _luigi_event, _state in _STATES.items():
+    Stage.event_handler(_luigi_event)(lambda *about, state=_state: _sender().send(state, *about))
