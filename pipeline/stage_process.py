@@ -120,8 +120,9 @@ def set_log_levels() -> None:
     """Log information of the project, and only warnings or errors of libraries."""
     for name, level in _LOG_LEVELS.items():
         logging.getLogger(name).setLevel(level)
-    # Only TensorFlow's converter uses this class.
-    warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
+    # Only the converters of TensorFlow and Keras use these.
+    for begin in (r"\s*Warning: tf\.lite\.Interpreter is deprecated", r"In the future `np\.object`"):
+        warnings.filterwarnings("ignore", message=begin)
 
 
 class _Child:

@@ -1,5 +1,6 @@
 """Schedules of the operating system: each file checked by a tool that knows it, and run as far as this machine can."""
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from luigi_process import FAST, PROJECT
 from scheduled import Unattended
+from test_docs_blocks import parse_command
 
 from pipeline.settings.training import TrainSettings
 from pipeline.training.process_group import process_group
@@ -196,6 +198,16 @@ def test_the_dockerfile_passes_its_linter_and_runs_as_nobody_special():
     for source in (source for sources in copied for source in sources):
         assert any(fnmatch(source.split("/")[0], pattern) for pattern in kept), source
         assert list(PROJECT.glob(source.replace("${EXTRA}", "*")))
+
+
+def test_the_images_of_the_dockerfile_start_commands_that_exist(tmp_path):
+    text = (DEPLOY / "Dockerfile").read_text()
+    commands = [json.loads(line) for line in re.findall(r"^CMD (.*)$", text, re.MULTILINE)]
+    assert [command[0] for command in commands] == ["serve", "nightly"]
+    for command in commands:
+        parse_command(command, tmp_path)
+    # The default is the last stage.
+    assert re.findall(r"^FROM .*$", text, re.MULTILINE)[-2:] == ["FROM tensorcraft AS serve", "FROM tensorcraft"]
 
 
 def test_the_settings_of_scheduled_runs_are_known(unattended, tmp_path):
