@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from pipeline.predict import Job
 
-LOOPBACK = "127.0.0.1"
+#: Names of this machine alone.
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class Service:
     """The run that answers, the address and the limits. ``concurrency`` counts requests in work and waiting ones."""
 
     job: Job
-    host: str = LOOPBACK
+    host: str = LOOPBACK[0]
     port: int = 0
     max_body_bytes: int = 20_000_000
     timeout_seconds: float = 30

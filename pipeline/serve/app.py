@@ -4,13 +4,12 @@ import asyncio
 import contextlib
 import html
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
 from fastapi import FastAPI, HTTPException, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import UploadFile
@@ -25,9 +24,6 @@ from pipeline.serve.limits import Limits
 from pipeline.serve.model import ServedModel
 from pipeline.sources.files import UndecodableError
 
-# Time between two records of the counts of predictions.
-_SAVE_SECONDS = 60
-
 
 def app_of(service: Service, model: ServedModel) -> FastAPI:
     """Return the application that answers with a model."""
@@ -36,23 +32,10 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def computing(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(batches.run()), *([asyncio.create_task(save_counts())] if model.watch else [])]
+        task = asyncio.create_task(batches.run())
         yield
-        for task in tasks:
-            task.cancel()
-        if model.watch:
-            model.watch.save()
-
-    async def save_counts() -> None:
-        while True:
-            await asyncio.sleep(_SAVE_SECONDS)
-            await asyncio.to_thread(model.watch.save)
-
-    async def outputs_of(inputs: np.ndarray, sides: Sequence[int] = ()) -> np.ndarray:
-        outputs = await batches.outputs(inputs)
-        if model.watch:
-            model.watch.add(outputs, sides)
-        return outputs
+        task.cancel()
+        model.save_counts()
 
     async def read(function: Callable, *arguments: object) -> Any:
         """Call a function in one of as many threads as there are cores, which bounds the memory of large images."""
@@ -62,9 +45,9 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
     app = FastAPI(
         openapi_url=None, lifespan=computing, exception_handlers={AnyHTTPException: _refuse, Exception: _fail}
     )
-    if service.host == LOOPBACK:
+    if service.host in LOOPBACK:
         # Another site may have changed the address of its name to this machine.
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.get("/")(lambda: _page(model))
     for path in ("/healthz", "/v2/health/live", "/v2/health/ready"):
         app.get(path)(lambda: Response())
@@ -72,35 +55,24 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
     app.get("/v2")(lambda: {"name": "tensorcraft", "version": "2", "extensions": ["binary_tensor_data"]})
     app.post("/v2/repository/index")(lambda: [{"name": model.name, "version": "1", "state": "READY"}])
 
-    def check_name(name: str) -> None:
-        if name != model.name:
-            raise HTTPException(404, f"model: expected {model.name}, got {name!r:.200}.")
+    path = f"/v2/models/{model.name}"
+    app.get(path)(lambda: protocol.metadata(model))
+    app.get(f"{path}/ready")(lambda: Response())
 
-    @app.get("/v2/models/{name}")
-    def metadata(name: str) -> dict[str, Any]:
-        check_name(name)
-        return protocol.metadata(model)
-
-    @app.get("/v2/models/{name}/ready")
-    def ready(name: str) -> Response:
-        check_name(name)
-        return Response()
-
-    @app.post("/v2/models/{name}/infer")
-    async def infer(name: str, request: Request) -> Response:
-        check_name(name)
+    @app.post(f"{path}/infer")
+    async def infer(request: Request) -> Response:
         async with limits.admitted(request) as bounded:
             asked, inputs = await read(protocol.parse, request.headers, await bounded.body(), model)
-            return protocol.reply(asked, await outputs_of(inputs), model)
+            return protocol.reply(asked, await batches.outputs(inputs), model)
 
     @app.post("/predict")
     async def predict(request: Request) -> dict[str, Any]:
         async with limits.admitted(request) as bounded:
             try:
-                example, sides = await read(model.example, await _file(bounded))
+                example = await read(model.example, await _file(bounded))
             except UndecodableError as error:
                 raise HTTPException(422, f"The file cannot be used: {error}.") from None
-            (outputs,) = await outputs_of(example, sides)
+            (outputs,) = await batches.outputs(example)
             return model.answer(outputs)
 
     return app

@@ -1,5 +1,7 @@
 """Model of a run in ONNX Runtime, its inputs from files, and its answers."""
 
+import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,15 @@ from pipeline.records.features import DISTRIBUTION, LABELS, Task, form_of_any
 from pipeline.sources.image_reading import pixels_of
 from pipeline.sources.labeled_texts import as_rows, cleaned
 
+# Time between two records of the counts of predictions.
+_SAVE_SECONDS = 60
+
 
 class ServedModel:
     """Model of a run. ``input_shape`` is that of an example, and ``input_name`` is "images" or "texts"."""
 
     def __init__(self, job: Job, task: Task, file: Path, thresholds: Sequence[float]) -> None:
-        self.job, self.name = job, Path(job.run).name
+        self.job, self.name, self.has_images = job, Path(job.run).name, job.form is not None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = machine.granted_cores()
         # Waiting threads would take the cores from the requests.
@@ -28,28 +33,34 @@ class ServedModel:
         self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self.input_name = self._session.get_inputs()[0].name
         self.input_shape, self.output_shape = task.input_shape, task.output_shape
-        self.watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
+        self._watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
+        # Of images whose predictions are not counted yet.
+        self._sides, self._saved_at = deque(), time.monotonic()
         self.meaning, self._thresholds = task.meaning, np.array(thresholds)
-
-    @property
-    def has_images(self) -> bool:
-        """Whether examples are images. They are texts otherwise."""
-        return self.job.form is not None
 
     def outputs(self, inputs: np.ndarray) -> np.ndarray:
         """Return float32 outputs (batch, …) for uint8 inputs (batch, …)."""
-        return self._session.run(None, {self.input_name: inputs})[0]
+        (outputs,) = self._session.run(None, {self.input_name: inputs})
+        if self._watch:
+            self._watch.add(outputs, [self._sides.popleft() for _ in range(len(self._sides))])
+            if time.monotonic() - self._saved_at > _SAVE_SECONDS:
+                self.save_counts()
+        return outputs
 
-    def example(self, content: bytes) -> tuple[np.ndarray, list[int]]:
-        """Return a file as ``predict`` reads it, uint8 (1, …), and the shorter side of an image.
+    def save_counts(self) -> None:
+        """Record the counts of predictions since the last time, if the run is watched."""
+        self._saved_at = time.monotonic()
+        if self._watch:
+            self._watch.save()
 
-        Raises:
-            UndecodableError: The file cannot be used.
-        """
+    def example(self, content: bytes) -> np.ndarray:
+        """Return a file as ``predict`` reads it, uint8 (1, …). UndecodableError: it is not usable."""
         if not self.has_images:
-            return as_rows([cleaned(content)], *self.input_shape), []
+            return as_rows([cleaned(content)], *self.input_shape)
         stored, side = stored_image(content, self.input_shape, self.job)
-        return pixels_of([stored], form_of_any(self.input_shape, self.job.form.resize), self.input_shape[2]), [side]
+        pixels = pixels_of([stored], form_of_any(self.input_shape, self.job.form.resize), self.input_shape[2])
+        self._sides.append(side)
+        return pixels
 
     def answer(self, outputs: np.ndarray) -> dict[str, Any]:
         """Return the labels and all probabilities, the greatest first, or the values of one example as JSON data."""

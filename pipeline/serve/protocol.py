@@ -52,8 +52,6 @@ def metadata(model: ServedModel) -> dict[str, Any]:
 
 def parse(headers: Mapping[str, str], body: bytes, model: ServedModel) -> tuple[InferRequest, np.ndarray]:
     """Return a request and its inputs, uint8 (batch, …). HTTPException: the request is invalid."""
-    if headers.get("content-encoding", "identity") != "identity":
-        raise HTTPException(415, "Content-Encoding: expected none, because the server does not decompress requests.")
     length = headers.get(_JSON_BYTES, str(len(body)))
     if not (length.isascii() and length.isdecimal() and len(length) < 12 and int(length) <= len(body)):
         raise _refused(_JSON_BYTES, "the number of bytes of the JSON part", length)

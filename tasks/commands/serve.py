@@ -26,7 +26,7 @@ def number(text: str) -> float:
 
 @command(
     argument("run", nargs="?", type=not_empty, metavar="RUN", help=f"{A_RUN} ({DEFAULT_RUN})"),
-    argument("--host", default=LOOPBACK, type=not_empty, help=f"address to listen on, by default {LOOPBACK}"),
+    argument("--host", default=LOOPBACK[0], type=not_empty, help=f"address to listen on, by default {LOOPBACK[0]}"),
     argument("--port", type=int, default=8000, help="port to listen on, by default 8000. 0 selects a free port"),
     argument("--max-body", type=number, default=20, metavar="MB", help="size of a request, by default 20"),
     argument("--timeout", type=number, default=30, metavar="SECONDS", help="time of a request, by default 30"),
@@ -47,7 +47,7 @@ def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         timeout_seconds=arguments.timeout,
         concurrency=int(arguments.concurrency),
     )
-    if service.host != LOOPBACK:
+    if service.host not in LOOPBACK:
         _logger.warning("Other machines can reach the server, which has no authentication and no encryption.")
     interrupt.listen()
     with contextlib.suppress(KeyboardInterrupt):
