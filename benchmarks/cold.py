@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks.baselines import FIRST_STEP_DONE
 from benchmarks.comparison import Comparison, interleaved, seconds_of
 from benchmarks.data import Bench
 
@@ -32,8 +33,8 @@ def measure(bench: Bench) -> list[Comparison]:
             {
                 "noop": lambda: seconds_of(lambda: _run(*make)),
                 "status": lambda: seconds_of(lambda: _run(sys.executable, "-m", "tasks", "status", *settings)),
-                "step": lambda: _seconds_to_first_step([*settings, "--Train-seed", _SEED]),
-                "step_alone": lambda: seconds_of(lambda: _run(sys.executable, *first_step)),
+                "step": lambda: _seconds_until("Epoch 1/", "-m", "tasks", "run", *settings, "--Train-seed", _SEED),
+                "step_alone": lambda: _seconds_until(FIRST_STEP_DONE, *first_step),
                 "tasks": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import tasks")),
                 "luigi": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import luigi")),
                 "python": lambda: seconds_of(lambda: _run(sys.executable, "-c", "pass")),
@@ -79,15 +80,15 @@ def _row(number: str, what: str, seconds: list[float], goal: float, limit: str) 
     )
 
 
-def _seconds_to_first_step(settings: list[str]) -> float:
-    """Seconds until a terminal shows the progress of a training, which is then interrupted."""
+def _seconds_until(text: str, *arguments: str) -> float:
+    """Seconds until a terminal shows a text of a Python program, which is then interrupted."""
     screen, terminal = pty.openpty()
     started, shown = time.perf_counter(), b""
-    command = [sys.executable, "-m", "tasks", "run", *settings]
+    command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=PROJECT, env=_environment(), stdout=terminal, stderr=terminal) as process:
         os.close(terminal)
-        # If the training fails, nobody has the terminal open, and this raises an OSError.
-        while b"Epoch 1/" not in shown:
+        # If the program fails, nobody has the terminal open, and this raises an OSError.
+        while text.encode() not in shown:
             shown += os.read(screen, 1 << 16)
         seconds = time.perf_counter() - started
         process.send_signal(signal.SIGINT)

@@ -9,6 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from benchmarks import BASELINE
+from benchmarks.baselines import FIRST_STEP_DONE
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.placement import place
 from pipeline.settings.training import TrainSettings
@@ -20,3 +21,4 @@ if __name__ == "__main__":
     size = settings.global_batch_size
     batch = tf.zeros([size, *model.input_shape[1:]], model.inputs[0].dtype), tf.zeros([size], tf.int64)
     model.fit(tf.data.Dataset.from_tensors(batch).repeat(STEPS_PER_EXECUTION), verbose=0)
+    print(FIRST_STEP_DONE, flush=True)
