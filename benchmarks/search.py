@@ -1,6 +1,6 @@
 """Compares a search by Optuna's TPE with a random search of as many trials, on Fashion-MNIST.
 
-``python -m benchmarks.search ROOT [study seeds] [trials]`` prints JSON with the best validation accuracy of each.
+``python -m benchmarks.search ROOT [study seeds] [trials]`` prints a line of JSON per search.
 The first ten trials of both are the same random draws, which the second search reuses. Both are pruned alike. The best
 settings are not repeated with other seeds. ROOT is a storage root for this comparison alone.
 """
@@ -58,9 +58,7 @@ def search(root: Path, sampler: str, seed: int, trials: int) -> dict:
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).resolve()
     num_seeds, num_trials = (int(text) for text in [*sys.argv[2:], "2", "20"][:2])
-    results = [
-        {"seed": seed, "sampler": sampler, **search(folder, sampler, seed, num_trials)}
-        for seed in range(num_seeds)
-        for sampler in ("RandomSampler", "TPESampler")
-    ]
-    print(json.dumps(results, indent=1))
+    for study_seed in range(num_seeds):
+        for name in ("RandomSampler", "TPESampler"):
+            found = search(folder, name, study_seed, num_trials)
+            print(json.dumps({"seed": study_seed, "sampler": name, **found}), flush=True)

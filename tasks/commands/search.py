@@ -30,15 +30,13 @@ from tasks.settings import root_folder
 from tasks.train import Train
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial
-
     from pipeline.runs.study import Study
 
 _POLL_SECONDS = 0.5
 # The best settings are trained with so many more seeds.
 _MORE_SEEDS = 2
-# Exit codes that other settings may avoid. After others, such as that of a full disk, the search ends.
-_OF_THE_TRIAL = (1, 2)
+# Exit codes that other settings may avoid, also of a process without memory. Others, as of a full disk, end the search.
+_OF_THE_TRIAL = (0, 1, 2, 137, None)
 
 _logger = logging.getLogger(__name__)
 
@@ -80,12 +78,13 @@ def _search(study: "Study", requested: int, flags: Sequence[str]) -> int:
     while trial := study.begin(requested):
         _logger.info("Trial %d: %s", trial.number, _spelled(study.settings(trial)))
         code, value = _train(study, study.settings(trial), flags, trial)
-        if code and code > 0 and code not in _OF_THE_TRIAL:
+        if code not in _OF_THE_TRIAL:
             # The next start tries it again.
             return code
         study.end(trial, value, is_pruned=code is None)
         done = next(one for one in write().trials if one.number == trial.number)
-        _logger.info("Trial %d: %s after epoch %d, %s %s", *(done.number, done.state, done.epochs), study.metric, value)
+        outcome = done.state, done.epochs, study.metric, done.mean()
+        _logger.info("Trial %d: %s after epoch %d, %s %.4f", done.number, *outcome)
         if code and not study.best():
             return code
     if any(trial.state == "running" for trial in write().trials):
@@ -112,9 +111,9 @@ def _search(study: "Study", requested: int, flags: Sequence[str]) -> int:
 
 
 def _train(
-    study: "Study", settings: Mapping[str, Any], flags: Sequence[str], trial: "Trial | None" = None
+    study: "Study", settings: Mapping[str, Any], flags: Sequence[str], trial: Any = None
 ) -> tuple[int | None, float | None]:
-    """Train a run. Return the exit code, None for a pruned trial, and the validation metric of a finished run."""
+    """Train a run. Return its exit code, None if ``trial`` was pruned, and the validation metric of a finished run."""
     from pipeline.runs.search import read_result
 
     train, epochs = Train(**train_settings(settings)), {}
@@ -165,7 +164,8 @@ def _child(task: str, flags: Sequence[str], is_hopeless: Callable[[], bool] | No
         # A terminal sends Ctrl-C to the child too. Another signal reaches this process alone.
         end([process])
         raise
-    return code
+    # The exit code of a shell for a process that a signal ended.
+    return 128 - code if code < 0 else code
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

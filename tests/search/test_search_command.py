@@ -127,7 +127,7 @@ def test_failures_of_a_trial_and_of_the_machine_differ(luigi):
 @pytest.mark.slow
 def test_a_killed_search_resumes_its_run_and_reuses_the_others(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
-    flags = ["--space", "learning_rate=log:1e-3:1e-2", "--trials", "1", *DATA[2:], *TINY, *FAST, "--Train-epochs", "30"]
+    flags = ["--space", "learning_rate=log:1e-3:1e-2", "--trials", "1", *DATA[2:], *TINY, *FAST, "--Train-epochs", "9"]
     command = [sys.executable, "-m", "tasks", "search", *flags]
     how = {"env": luigi.environment({}), "cwd": PROJECT, "start_new_session": True, "text": True}
     with subprocess.Popen(command, stderr=subprocess.PIPE, **how) as process:
