@@ -14,11 +14,12 @@ from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.artifacts.publish import publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtifactError, GateError
-from pipeline.problems.results import RESULTS
+from pipeline.problems.results import RESULTS, results_of
 from pipeline.progress import duration
 from pipeline.registry import Registry
 from pipeline.settings.experiments import PUBLISHED
 from pipeline.settings.report import THRESHOLDS, ReportSettings
+from pipeline.settings.setting_error import refuse
 from pipeline.training.heartbeat import announce_done
 from tasks import config_files
 from tasks.live_report import LiveReport
@@ -66,6 +67,13 @@ class Report(Stage, parameters=ReportSettings):
             "published": _file_digests(config_files.experiments(PUBLISHED).values()),
             "searches": _file_digests(_searches()),
         }
+
+    def check(self) -> None:
+        source = self.inputs[0].inputs[0].source()
+        if self.min_test_accuracy and source and not results_of(source.problem).has_accuracy:
+            reason = f"0, as {source.problem} has no accuracy"
+            refuse("Report", "min_test_accuracy", reason, self.min_test_accuracy, " Use max_test_loss.")
+        super().check()
 
     def thresholds(self) -> dict[str, float]:
         """Thresholds of the gate. Empty if there is no gate."""

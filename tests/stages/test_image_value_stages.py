@@ -69,6 +69,12 @@ def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, fla
     )
     assert ("The validation split was held out" in card) == (problem == "multi_label")
     assert luigi.command("verify").returncode == 0
+    if problem == "regression":
+        # Refused before the training with this seed.
+        done = luigi.command("run", str(table), *flags, "--Train-seed", "7", "--Report-min-test-accuracy", "0.5")
+        assert done.returncode == 2
+        assert "[Report] min_test_accuracy: expected 0, as regression has no accuracy, got 0.5." in done.stderr
+        assert len(luigi.artifacts("runs")) == 1
     settings = ["--Source-dataset", "table", "--Source-path", str(table), *flags]
     done = luigi.command("predict", str(table.parent), *settings, "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
