@@ -14,7 +14,7 @@ from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, Setti
 from pipeline.optional_packages import install_command
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import Exporter
-from pipeline.settings.training import EXPORTERS, ExportSettings
+from pipeline.settings.training import DEFAULT_FORMATS, EXPORTERS, ExportSettings
 from pipeline.sources.source import SYNTHETIC
 from pipeline.stage_process import in_child
 from tasks import remote_cache
@@ -73,7 +73,8 @@ class Export(Stage, parameters=ExportSettings):
 
     def _exporters(self, problem: str) -> dict[str, Exporter]:
         """The exporters of the formats to write, by name. Only explicit formats must support the problem."""
-        exporters = {name: EXPORTERS.load(name) for name in self.settings.chosen_formats()}
+        default = (*DEFAULT_FORMATS, *(name for name in EXPORTERS if EXPORTERS.is_outside(name)))
+        exporters = {name: EXPORTERS.load(name) for name in self.formats or default}
         supported = {name: exporter for name, exporter in exporters.items() if problem in exporter.problems}
         if not supported or (self.formats and len(supported) < len(exporters)):
             unsupported = [name for name in exporters if name not in supported]

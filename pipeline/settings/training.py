@@ -312,7 +312,8 @@ EXPORTERS = Registry(
         "openvino": "pipeline.runs.exporters:OPENVINO",
     },
 )
-_DEFAULT_FORMATS = ("saved_model", "litert", "litert_int8")
+#: Built-in formats that are written by default.
+DEFAULT_FORMATS = ("saved_model", "litert", "litert_int8")
 
 
 class ExportSettings(StageSettings, section="Export"):
@@ -323,10 +324,6 @@ class ExportSettings(StageSettings, section="Export"):
     formats of other packages."""
     calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
     """Number of train images that calibrate the int8 ranges."""
-
-    def chosen_formats(self) -> tuple[str, ...]:
-        """The names of the formats to write."""
-        return self.formats or (*_DEFAULT_FORMATS, *(name for name in EXPORTERS if EXPORTERS.is_outside(name)))
 
 
 def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:

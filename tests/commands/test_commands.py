@@ -148,7 +148,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", ["Report", "Nightly", *sorted(set(COMMANDS) - {*PLAIN, "nightly", "report-killed"})])
 def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
-    given = {"diff": ["A", "B"], "predict": ["A", "B"], "promote": ["A"]}.get(name, [])
+    arguments = {"diff": ["A", "B"], "predict": ["A", "B"], "promote": ["A"], "search": ["--space", "epochs=1:2"]}
+    given = arguments.get(name, [])
     for wrong, expected in WRONG.items():
         if name not in ("Report", "Nightly") and wrong == ("[cpu,gpu]",):
             continue
