@@ -64,13 +64,15 @@ class Study:
         """Begin a trial. None if so many trials are finished or running in other processes."""
         with self._lock:
             for trial in self._begun():
-                if trial.state == TrialState.RUNNING and _has_ended(self.folder / trial.user_attrs["owner"]):
-                    self._study.tell(trial.number, state=TrialState.FAIL)
+                if trial.state == TrialState.RUNNING and _has_ended(
+                    self.folder / trial.user_attrs.get("owner", ".owner")
+                ):
                     self._study.enqueue_trial(trial.params, {"instead_of": trial.number})
+                    self._study.tell(trial.number, state=TrialState.FAIL)
             if (count := len(self._begun())) >= requested:
                 return None
             # A sampler per trial, so that the draws do not depend on the process.
-            self._study.sampler = SAMPLER(seed=1000 * self.seed + count)
+            self._study.sampler = SAMPLER(seed=(1000 * self.seed + count) % 2**32)
             trial = self._study.ask({name: _distribution(values) for name, values in self.space.items()})
             trial.set_user_attr("owner", Path(self._owner.lock_file).name)
             return trial

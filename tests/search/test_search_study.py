@@ -67,7 +67,7 @@ def test_a_search_that_begins_again_tries_the_same_settings(tmp_path):
     again = open_study(tmp_path / "b")
     # Whichever process draws them.
     assert [one.settings(one.begin(9)) for one in once] == [again.settings(again.begin(9)) for _ in range(3)]
-    other = open_study(tmp_path / "c", seed=1)
+    other = open_study(tmp_path / "c", seed=2**31 - 1)
     assert other.settings(other.begin(9)) != again.settings(again.begin(9))
 
 
@@ -93,6 +93,17 @@ def test_a_trial_of_a_killed_process_is_tried_again(tmp_path):
     # The trial that was given back does not count.
     assert study.begin(2) is None
     assert [one["state"] for one in write(study)["trials"]] == ["finished", "finished"]
+
+
+def test_a_trial_that_was_killed_before_it_was_owned_is_tried_again(study):
+    from optuna.trial import TrialState
+
+    # The moment between two lines of the journal.
+    study._study.ask({})
+    again = study.begin(1)
+    assert again.number == 1
+    assert study.begin(1) is None
+    assert study._study.trials[0].state == TrialState.FAIL
 
 
 def test_the_best_different_settings_are_ranked_by_the_mean_of_their_seeds(tmp_path):
