@@ -23,7 +23,7 @@ from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import EVALUATION_NAME, PREDICTIONS_NAME
 from pipeline.problems.results import results_of
 from pipeline.runs.record import RunRecord, read_record
-from pipeline.runs.validation import Count, Untrusted, checked, message, read_text
+from pipeline.runs.validation import Count, Untrusted, checked, read_text
 from pipeline.shards.shared import replacing
 
 #: Probability of a warning about a run if nothing has changed.
@@ -31,6 +31,8 @@ LEVEL = 0.01
 RECENT_DAYS, MIN_RECENT = 7, 100
 # Smallest expected number of predictions in a bin of the test. Rarer bins are merged.
 _MIN_EXPECTED = 5
+# Of the files of a run.
+_DAMAGED = (DamagedArtifactError, OSError, AttributeError, LookupError, TypeError, ValueError)
 #: Number of predictions by quantity, such as "confidence", and by bin, such as "90% to 100%".
 Counts = Mapping[str, Mapping[str, int]]
 #: Outputs of the model, float (examples, values) → the bin of each example by quantity, text (examples,).
@@ -47,10 +49,13 @@ class Watch:
     """Counts predictions of a run for the file of the day, if the problem has ``Results.watched``. Thread-safe."""
 
     def __init__(self, run: Path, problem: str, label_names: Sequence[str]) -> None:
-        hook = results_of(problem).hook("watched")
-        self._bins_of: BinsOf | None = hook and hook(run, label_names)
+        hook, self._bins_of = results_of(problem).hook("watched"), None
         self._folder = run.resolve().parent.parent / layout.WATCHED / run.resolve().name
         self._lock, self._counts = threading.Lock(), {}
+        try:
+            self._bins_of = hook and hook(run, label_names)
+        except _DAMAGED as error:
+            _logger.warning("The predictions of %s are not counted. %s", run.name, error)
 
     def add(self, outputs: np.ndarray, sides: Sequence[int] = ()) -> None:
         """Count predictions, by outputs float (examples, values) and the shorter sides of their images in pixels."""
@@ -65,13 +70,12 @@ class Watch:
             counts, self._counts = self._counts, {}
         if not counts:
             return
-        day = f"{datetime.now(UTC):%Y-%m-%d}"
+        file = self._folder / f"{datetime.now(UTC):%Y-%m-%d}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(self._folder / ".lock"):
-                total = _total([*_read(self._folder, day, day), counts])
-                with replacing(self._folder / f"{day}.json") as temporary:
-                    temporary.write_text(json.dumps({"counts": total}, indent=1), encoding="utf-8")
+            with FileLock(self._folder / ".lock"), replacing(file) as temporary:
+                total = _total([*_read([file] if file.exists() else []), counts])
+                temporary.write_text(json.dumps({"counts": total}, indent=1), encoding="utf-8")
         except OSError as error:
             _logger.warning("The counts of these predictions were not recorded. %s", error)
 
@@ -85,28 +89,22 @@ def label_bins(run: Path, label_names: Sequence[str]) -> BinsOf:
     }
 
 
-def labels_bins(run: Path, label_names: Sequence[str]) -> BinsOf:
-    """Return a function for each of several labels, above its threshold or not."""
-    thresholds = [one["threshold"] for one in json.loads(read_text(run / EVALUATION_NAME))["labels"]]
-    return lambda outputs: {
-        f"label {name}": np.where(shares >= threshold, "yes", "no")
-        for name, shares, threshold in zip(label_names, outputs.T, thresholds, strict=True)
-    }
-
-
 def value_bins(run: Path, label_names: Sequence[str]) -> BinsOf:
-    """Return a function for numbers, whose bins have equal numbers of test examples."""
-    deciles = np.quantile(_test_outputs(run, label_names), np.arange(0.1, 1, 0.1), axis=0)
-    parts = np.array([f"part {number} of 10" for number in range(1, 11)])
+    """Return a function for several values: each label by its threshold, or each number by the deciles of the test."""
+    if labels := _evaluation(run).get("labels"):
+        kind, limits, bins = "label", [[label["threshold"]] for label in labels], np.array(["no", "yes"])
+    else:
+        limits = np.quantile(_test_outputs(run, label_names), np.arange(0.1, 1, 0.1), axis=0).T
+        kind, bins = "value", np.array([f"part {number} of 10" for number in range(1, 11)])
     return lambda outputs: {
-        name: parts[np.searchsorted(limits, values)]
-        for name, limits, values in zip(label_names, deciles.T, outputs.T, strict=True)
+        f"{kind} {name}": bins[np.searchsorted(limit, values, side="right")]
+        for name, limit, values in zip(label_names, limits, outputs.T, strict=True)
     }
 
 
 def reference(root: Path, run: Path, record: RunRecord) -> Counts:
     """Count the predictions for the test split, and the sizes of the images of the source if it has them."""
-    label_names, sizes = json.loads(read_text(run / EVALUATION_NAME))["label_names"], {}
+    label_names, sizes = _evaluation(run)["label_names"], {}
     for folder in layout.artifact_folders(root / layout.RECORDS):
         with contextlib.suppress(DamagedArtifactError):
             if (manifest := read_manifest(folder))["fingerprint"] == record.records_fingerprint:
@@ -117,18 +115,17 @@ def reference(root: Path, run: Path, record: RunRecord) -> Counts:
 
 def check_recent(root: Path, experiment: str) -> list[str]:
     """Describe how the recent predictions of each run of an experiment differ from those for its test split."""
-    differences, first_day = [], f"{datetime.now(UTC) - timedelta(days=RECENT_DAYS - 1):%Y-%m-%d}"
+    found, first_day = [], f"{datetime.now(UTC) - timedelta(days=RECENT_DAYS - 1):%Y-%m-%d}"
     for folder in layout.artifact_folders(root / layout.WATCHED):
-        run, recent = root / layout.RUNS / folder.name, _total(_read(folder, first_day))
-        if max((sum(bins.values()) for bins in recent.values()), default=0) < MIN_RECENT or not run.is_dir():
-            continue
-        try:
-            if (record := read_record(run)).experiment == experiment:
-                found = _differences(recent, reference(root, run, record))
-                differences += [f"{run.name}: {difference}" for difference in found]
-        except DamagedArtifactError as error:
-            _logger.warning("%s", error)
-    return differences
+        recent = _total(_read(file for file in sorted(folder.glob("*.json")) if file.stem >= first_day))
+        run, count = root / layout.RUNS / folder.name, max((sum(bins.values()) for bins in recent.values()), default=0)
+        if count >= MIN_RECENT and run.is_dir():
+            try:
+                if (record := read_record(run)).experiment == experiment:
+                    found += [f"{run.name}: {each}" for each in _differences(recent, reference(root, run, record))]
+            except _DAMAGED as error:
+                _logger.warning("The predictions of %s are not compared. %s", run.name, error)
+    return found
 
 
 def _differences(recent: Counts, expected: Counts) -> Iterator[str]:
@@ -160,30 +157,30 @@ def _p_value(recent: Mapping[str, int], expected: Mapping[str, int]) -> float:
     return float(chi2_contingency(table, correction=False).pvalue) if table.shape[1] > 1 else 1.0
 
 
+def _evaluation(run: Path) -> dict:
+    return json.loads(read_text(run / EVALUATION_NAME))
+
+
 def _test_outputs(run: Path, label_names: Sequence[str]) -> np.ndarray:
     """Return the outputs for the test split, float (examples, values). A classifier has that of its label only."""
-    try:
-        with (run / PREDICTIONS_NAME).open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        if "probability" not in rows[0]:
-            return np.array([[float(row[f"predicted {name}"]) for name in label_names] for row in rows])
-        outputs = np.zeros((len(rows), len(label_names)))
-        numbers = {name: number for number, name in enumerate(label_names)}
-        for output, row in zip(outputs, rows, strict=True):
-            output[numbers[row["predicted"]]] = float(row["probability"])
-        return outputs
-    except (OSError, LookupError, ValueError) as error:
-        raise DamagedArtifactError(message(run / PREDICTIONS_NAME, f"expected predictions ({error!r})")) from error
+    with (run / PREDICTIONS_NAME).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if "probability" not in rows[0]:
+        return np.array([[float(row[f"predicted {name}"]) for name in label_names] for row in rows])
+    outputs = np.zeros((len(rows), len(label_names)))
+    numbers = {name: number for number, name in enumerate(label_names)}
+    for output, row in zip(outputs, rows, strict=True):
+        output[numbers[row["predicted"]]] = float(row["probability"])
+    return outputs
 
 
-def _read(folder: Path, first_day: str, last_day: str = "9") -> Iterator[Counts]:
+def _read(files: Iterable[Path]) -> Iterator[Counts]:
     """Yield the counts of days. Damaged files are logged, and left out."""
-    for path in sorted(folder.glob("[0-9]*.json")):
-        if first_day <= path.stem <= last_day:
-            try:
-                yield checked(_Day, read_text(path), path, remedy="Its counts are left out.").counts
-            except DamagedArtifactError as error:
-                _logger.warning("%s", error)
+    for file in files:
+        try:
+            yield checked(_Day, read_text(file), file, remedy="Its counts are left out.").counts
+        except DamagedArtifactError as error:
+            _logger.warning("%s", error)
 
 
 def _total(parts: Iterable[Counts]) -> Counts:

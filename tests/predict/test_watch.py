@@ -135,7 +135,7 @@ def test_a_run_without_predictions_of_its_test_split_is_named(run, caplog):
     (run / "test_predictions.csv").unlink()
     watched(run, outputs(300))
     assert check_recent(run.parents[1], "cifar10") == []
-    assert "test_predictions.csv: expected predictions" in caplog.text
+    assert "The predictions of cnn-aa11 are not compared. [Errno 2]" in caplog.text
 
 
 def test_each_of_several_labels_is_compared(tmp_path):
@@ -160,11 +160,11 @@ def test_numbers_are_compared_by_the_deciles_of_the_test_split(tmp_path):
     rows = ["key,actual price,predicted price", *(f"x,0,{number}" for number in range(100))]
     (run / "test_predictions.csv").write_text("\n".join(rows))
     parts = {f"part {number} of 10": 10 for number in range(1, 11)}
-    assert reference(tmp_path, run, read_record(run)) == {"price": parts}
+    assert reference(tmp_path, run, read_record(run)) == {"value price": parts}
     watch = Watch(run, "regression", ("price",))
     watch.add(np.arange(-10, 110, dtype=np.float32)[:, None])
     watch.save()
-    assert day(run) == {"price": parts | {"part 1 of 10": 20, "part 10 of 10": 20}}
+    assert day(run) == {"value price": parts | {"part 1 of 10": 20, "part 10 of 10": 20}}
 
 
 SHARES = {
@@ -208,3 +208,15 @@ def test_a_label_that_became_more_frequent_is_found_as_often_as_theory_predicts(
     distance = recent * expected / (recent + expected) * ((changed - shares) ** 2 / pooled).sum()
     power = stats.ncx2.sf(stats.chi2.isf(LEVEL / 2, 9), 9, distance)
     assert warned(rng, recent, expected, shares, changed) == pytest.approx(power, abs=0.06)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"labels": [1]}'])
+def test_predictions_of_a_run_with_a_damaged_evaluation_are_made_and_not_counted(tmp_path, caplog, content):
+    run = write_run(tmp_path / "runs" / "cnn-aa11", problem="multi_label")
+    if content is not None:
+        (run / "evaluation.json").write_text(content)
+    watch = Watch(run, "multi_label", ("a", "b"))
+    watch.add(np.zeros((2, 2)))
+    watch.save()
+    assert not (tmp_path / "watched").exists()
+    assert "The predictions of cnn-aa11 are not counted." in caplog.text

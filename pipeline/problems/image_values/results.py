@@ -13,6 +13,7 @@ _COMMON = {
     "scores": f"{_SECTION}:scores",
     "card": f"{_SECTION}:card",
     "card_templates": "images",
+    "watched": "pipeline.predict.watch:value_bins",
 }
 MULTI_LABEL = Results(
     **_COMMON,
@@ -20,7 +21,6 @@ MULTI_LABEL = Results(
     evaluation_schema=f"{_SECTION}:LabelsEvaluation",
     evaluation_blocks=f"{_SECTION}:label_blocks",
     prediction_rows="pipeline.predict.rows:label_rows",
-    watched="pipeline.predict.watch:labels_bins",
 )
 REGRESSION = Results(
     **_COMMON,
@@ -30,5 +30,4 @@ REGRESSION = Results(
     evaluation_schema=f"{_SECTION}:ValuesEvaluation",
     evaluation_blocks=f"{_SECTION}:value_blocks",
     prediction_rows="pipeline.predict.rows:value_rows",
-    watched="pipeline.predict.watch:value_bins",
 )
