@@ -52,7 +52,7 @@ def test_the_page_shows_trials_importances_and_a_settings_file(make_run, tmp_pat
         assert "flip, crop:4" in text
         assert "pruned" in text
         assert "failed" in text
-    assert re.search(r"- Importance of learning.?_rate: 75%", markdown)
+    assert re.search(r"Importance: learning.?_rate 75%, augment 25%\.", markdown)
     name = "search-cifar10-0123.ini"
     assert f"({name})" in markdown
     assert f'href="{name}"' in page

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import stdev
 
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Box, Facts, Links, Section, Table, Text, numbers, words
+from pipeline.report.blocks import Block, Box, Links, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import compare_metrics, judge_change
 from pipeline.report.report import Report
 from pipeline.runs.search import Search, Trial
@@ -27,10 +27,9 @@ def _blocks(search: Search) -> Iterator[Block]:
     yield Text(_verdict(search), "finding")
     name = f"search-{fmt.plain(search.name)}.ini"
     yield Links([("Settings file of the best", name)] if search.settings_file else [], {name: search.settings_file})
+    shares = fmt.joined(*(f"{fmt.plain(name)} {fmt.percent(share, 0)}" for name, share in search.importances.items()))
     few = "Too few trials have finished to estimate the importance of each setting."
-    yield Text("Importances of a few dozen trials are rough." if search.importances else few, "note")
-    shares = search.importances.items()
-    yield Facts([(f"Importance of {fmt.plain(name)}", fmt.percent(share, 0)) for name, share in shares])
+    yield Text(f"Importance: {shares}. The shares of a few dozen trials are rough." if shares else few, "note")
     yield Box("fold", [_table(search, search.trials)], "Trials", is_open=True)
 
 
@@ -43,10 +42,10 @@ def _table(search: Search, trials: list[Trial], caption: str = "") -> Table:
         seeds = [f"{fmt.plain(seed)}: {_metric(search, value)}" for seed, value in trial.values.items()]
         deviation = stdev(trial.values.values()) if len(seeds) > 1 and trial.mean() == trial.mean() else None
         mean = _metric(search, fmt.Spread(trial.mean(), deviation))
-        rest = fmt.number(trial.epochs), trial.state, ", ".join(seeds) if len(seeds) > 1 else ""
+        rest = fmt.number(trial.epochs), trial.state, ", ".join(seeds) if caption else ""
         rows.append([fmt.number(trial.number), *settings, mean, *rest])
     columns = [*numbers("trial"), *titles, *numbers("epochs"), *words("state", "by seed")]
-    return Table(columns, rows, "Best trials" if caption else "All trials", caption, "sortable")
+    return Table(columns, rows, "Best trials" if caption else "All trials", caption, "" if caption else "sortable")
 
 
 def _metric(search: Search, value: fmt.Metric) -> str:
