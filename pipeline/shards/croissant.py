@@ -39,35 +39,56 @@ def write_croissant(
     folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Sequence[Mapping], location: Location
 ) -> None:
     """Write croissant.json into the folder. A split has a record set of its shards, and labels have one of names."""
-    examples, prefixes = {}, {}
-    for shard in shards:
-        split = shard["split"]
-        examples[split] = examples.get(split, 0) + shard["num_records"]
-        prefixes[split] = shard["name"].rpartition(".tfrecord-")[0]
+    prefixes = {shard["split"]: shard["name"].rpartition(".tfrecord-")[0] for shard in shards}
+    file_sets = [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{split}-shards",
+            "encodingFormat": _FORMATS,
+            "includes": f"{glob.escape(prefix)}.tfrecord-*",
+        }
+        for split, prefix in prefixes.items()
+    ]
+    record_sets = [
+        _record_set(
+            split,
+            {
+                name: {"source": {"fileSet": {"@id": f"{split}-shards"}, "extract": {"fileProperty": name}}}
+                for name in ("filename", "content")
+            },
+        )
+        for split in prefixes
+    ]
+    if LABEL in spec:
+        rows = [{"labels/index": index, "labels/name": name} for index, name in enumerate(source.label_names)]
+        record_sets.append(_record_set("labels", {"index": {"dataType": "sc:Integer"}, "name": {}}) | {"data": rows})
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": source.dataset,
-        "description": _description(", ".join(spec), sum(examples.values())),
+        "description": _description(sum(shard["num_records"] for shard in shards), ", ".join(spec)),
         "version": source.version,
         **_of_publisher(source, location),
-        "distribution": [
-            {
-                "@type": "cr:FileSet",
-                "@id": f"{split}-shards",
-                "encodingFormat": _FORMATS,
-                "includes": f"{glob.escape(prefix)}.tfrecord-*",
-            }
-            for split, prefix in prefixes.items()
-        ],
-        "recordSet": [_shards_of(split, count) for split, count in examples.items()],
+        "distribution": file_sets,
+        "recordSet": record_sets,
     }
-    if LABEL in spec:
-        document["recordSet"].append(_labels(source.label_names))
-    text = json.dumps(document, indent=1)
     # A web page may contain the document in a script element.
-    (folder / CROISSANT_NAME).write_text(text.replace("<", r"\u003c") + "\n", encoding="utf-8")
+    text = json.dumps(document, indent=1).replace("<", r"\u003c")
+    (folder / CROISSANT_NAME).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _record_set(name: str, fields: Mapping[str, Mapping]) -> dict[str, Any]:
+    described = [
+        {"@type": "cr:Field", "@id": f"{name}/{field}", "dataType": "sc:Text", **about}
+        for field, about in fields.items()
+    ]
+    return {"@type": "cr:RecordSet", "@id": name, "name": name, "field": described}
+
+
+@message
+def _description(num_examples: int, features: str) -> str:
+    return f"TFRecord files of {num_examples} examples of tf.train.Example, with the features {features}."
 
 
 def _of_publisher(source: SourceInfo, location: Location) -> dict[str, Any]:
@@ -82,34 +103,3 @@ def _of_publisher(source: SourceInfo, location: Location) -> dict[str, Any]:
         }
         return {name: value for name, value in known.items() if value}
     return {}
-
-
-def _shards_of(split: str, num_examples: int) -> dict[str, Any]:
-    fields = [
-        {
-            "@type": "cr:Field",
-            "@id": f"{split}/{name}",
-            "dataType": "sc:Text",
-            "source": {"fileSet": {"@id": f"{split}-shards"}, "extract": {"fileProperty": name}},
-        }
-        for name in ("filename", "content")
-    ]
-    described = {"@id": split, "name": split, "description": _description(split, num_examples)}
-    return {"@type": "cr:RecordSet", **described, "field": fields}
-
-
-@message
-def _description(content: str, num_examples: int) -> str:
-    return f"TFRecord files of {num_examples} examples of tf.train.Example: {content}"
-
-
-def _labels(names: Sequence[str]) -> dict[str, Any]:
-    fields = [("labels/index", "sc:Integer"), ("labels/name", "sc:Text")]
-    return {
-        "@type": "cr:RecordSet",
-        "@id": "labels",
-        "name": "labels",
-        "key": {"@id": "labels/index"},
-        "field": [{"@type": "cr:Field", "@id": name, "dataType": kind} for name, kind in fields],
-        "data": [{"labels/index": index, "labels/name": name} for index, name in enumerate(names)],
-    }
