@@ -106,7 +106,8 @@ def _join(parts: Sequence[Path], folder: Path, job: Job) -> dict[str, Any]:
     schema = pa.schema([field for field in pyarrow.parquet.read_schema(parts[0]) if field.name != SIDE])
     at_error = schema.names.index("error")
     shown, values = schema.names[:at_error], schema.names[at_error + 1 :] or schema.names[1:at_error]
-    watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
+    is_watched = job.is_watched and results_of(job.problem).watched
+    watch = Watch(Path(job.run), job.problem, job.label_names) if is_watched else None
     with (
         replacing(folder / PARQUET_NAME, within) as parquet,
         replacing(folder / CSV_NAME, within) as csv,
