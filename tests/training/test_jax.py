@@ -137,11 +137,14 @@ def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_
 def test_the_run_that_jax_trained_is_exported_to_every_form(runs, small_records, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
     from pipeline.runs import export
+    from pipeline.settings.training import EXPORTERS
 
     folder, record = runs["jax"]
     tmp_path.joinpath("exported").mkdir()
-    forms = export.export(folder, small_records, tmp_path / "exported", calibration_examples=50)["forms"]
-    for name in ("SavedModel", "LiteRT float32"):
+    forms = export.export(
+        folder, small_records, tmp_path / "exported", formats=EXPORTERS.builtin, calibration_examples=50
+    )["forms"]
+    for name in ("SavedModel", "LiteRT float32", "ONNX", "OpenVINO"):
         assert forms[name]["agreement"] == 1
         assert forms[name]["accuracy"] == pytest.approx(record["test_accuracy"])
         assert forms[name]["largest_difference"] < 1e-5
