@@ -58,13 +58,14 @@ def test_a_port_in_use_and_a_model_of_next_tokens_are_refused():
 
 
 @pytest.mark.slow
-def test_a_signal_stops_the_server_after_the_requests_that_have_begun(first_run, tmp_path):
+def test_a_signal_stops_the_server_after_the_requests_that_have_begun(first_run, tmp_path, request):
     import httpx
 
     luigi = first_run.copy(tmp_path)
     command = [sys.executable, "-m", "tasks", "serve", "--port", "0"]
     options = {"env": luigi.environment(IN_CHILD), "cwd": PROJECT, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, **options)
+    request.addfinalizer(process.kill)
     lines = []
     while not lines or "Press Ctrl-C" not in lines[-1]:
         lines.append(process.stderr.readline())
@@ -79,7 +80,7 @@ def test_a_signal_stops_the_server_after_the_requests_that_have_begun(first_run,
         while True:
             try:
                 httpx.get(f"{address}/healthz", trust_env=False)
-            except httpx.ConnectError:
+            except httpx.TransportError:
                 break
         yield image[10:]
 
