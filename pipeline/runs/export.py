@@ -4,6 +4,7 @@ The model is rebuilt in float32 with the trained weights, because LiteRT does no
 """
 
 import json
+import math
 import pkgutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,8 +45,8 @@ def export(
     Returns:
         The contents of export.json. ``num_examples`` counts the test split, and ``model`` describes inputs and outputs.
         Each form has ``bytes``, ``accuracy``, ``agreement`` (share of test examples with the answer of
-        ``model.keras``), ``largest_difference`` (of an output from that of ``model.keras``), ``milliseconds`` of one
-        example, and ``examples_per_second`` in batches of 32.
+        ``model.keras``), ``largest_difference`` (of an output from that of ``model.keras``, None if one is not finite),
+        ``milliseconds`` of one example, and ``examples_per_second`` in batches of 32.
     """
     manifest, loaded = read_manifest(records), load_trained(run, model=model)
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
@@ -123,6 +124,8 @@ def _compare(
     for form in forms.values():
         form |= {name: form[name] / count for name in ("accuracy", "agreement")}
         form["accuracy"] = form["accuracy"] if results_of(problem.name).has_accuracy else None
+        if not math.isfinite(form["largest_difference"]):
+            form["largest_difference"] = None
     return {"num_examples": count, "forms": forms}
 
 
@@ -150,7 +153,8 @@ def _add(form: dict[str, float], pred: np.ndarray, expected: np.ndarray, labels:
         form[name] += float(
             np.isclose(answers, others, rtol=0, atol=_TOLERANCE).reshape(len(labels), -1).mean(axis=1).sum()
         )
-    form["largest_difference"] = max(form["largest_difference"], float(np.abs(pred - expected).max()))
+    # Unlike max, it keeps NaN.
+    form["largest_difference"] = float(np.maximum(form["largest_difference"], np.abs(pred - expected).max()))
 
 
 def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:

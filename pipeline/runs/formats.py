@@ -206,7 +206,8 @@ def _whole(job: TrainedModel) -> keras.Model:
 
 def _rows(texts: tf.Tensor, length: int) -> tf.Tensor:
     """Return the first bytes of texts in UTF-8, string (batch,), as uint8 (batch, length), as in the records."""
-    texts = tf.strings.strip(tf.strings.regex_replace(texts, "\r\n?", "\n"))
+    without_mark = tf.strings.regex_replace(texts, "^\ufeff", "")
+    texts = tf.strings.strip(tf.strings.regex_replace(without_mark, "\r\n?", "\n"))
     # A part of a character at the end is left out.
     texts = tf.strings.unicode_transcode(tf.strings.substr(texts, 0, length), "UTF-8", "UTF-8", errors="ignore")
     return tf.io.decode_raw(texts, tf.uint8, fixed_length=length)

@@ -101,7 +101,7 @@ def _settings_of(run: str, settings: Sequence[str]) -> list[str]:
             raise SettingsError(f"--run: {folder.name} is from {fetched['remote']}. Pass its settings instead.")
         flags = shlex.split(read_record(folder).origin.command())[2:]
     with command_line.in_force(["--module", "tasks", "Report", *flags, *settings]):
-        if Train().output().folder != folder:
+        if not Train().is_resolved() or Train().output().folder != folder:
             raise SettingsError(
                 f"--run: expected a run of the present code, data and configuration, got {folder.name}. Restore them, "
                 "or export the run of the present settings without --run."

@@ -214,9 +214,11 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert "ONNX" in done.stdout
     assert "LiteRT" not in done.stdout
     assert [*luigi.artifacts("runs")] == [run_name]
-    done = luigi.here("tasks", "export", "--run", run_name, "--Train-epochs", "7")
-    assert done.returncode == 2
-    assert f"--run: expected a run of the present code, data and configuration, got {run_name}." in done.stderr
+    # Of other training, and of data that are not known yet.
+    for setting in (("--Train-epochs", "7"), ("--Source-dataset", "mnist")):
+        done = luigi.here("tasks", "export", "--run", run_name, *setting)
+        assert done.returncode == 2
+        assert f"--run: expected a run of the present code, data and configuration, got {run_name}." in done.stderr
     # Trained anew, as after a fallback, the run may have other weights: nothing was exported of these.
     (name,) = luigi.artifacts("runs")
     trained_anew(luigi.root / "runs" / name)

@@ -16,3 +16,10 @@ def test_the_largest_difference_counts_a_probability_that_became_smaller():
     expected, found = np.array([[0.6, 0.2, 0.2]]), np.array([[0.4, 0.3, 0.3]])
     export._add(tally, found, expected, np.array([0]), ImageClassification())
     assert tally == {"accuracy": 1, "agreement": 1, "largest_difference": pytest.approx(0.2)}
+
+
+def test_an_output_that_is_not_a_number_stays_in_the_largest_difference():
+    tally = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
+    for found in (np.array([[np.nan, 0.2, 0.2]]), np.array([[0.6, 0.2, 0.2]])):
+        export._add(tally, found, np.array([[0.6, 0.2, 0.2]]), np.array([0]), ImageClassification())
+    assert np.isnan(tally["largest_difference"])

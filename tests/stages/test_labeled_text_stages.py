@@ -104,9 +104,12 @@ def test_predict_and_export_give_the_labels(texts, tmp_path):
     import tensorflow as tf
 
     loaded = tf.saved_model.load(str(texts.root / "exports" / name / "saved_model"))
-    encoded = tf.constant(["\n Copper river.\r\n", "Silver river.", "Copper " + "é" * 500])
+    encoded = tf.constant(
+        ["\n Copper river.\r\n", "Silver river.", "Copper " + "é" * 500, "\ufeffCopper river.", "Copper river."]
+    )
     (probabilities,) = loaded.signatures["utf8_texts"](encoded=encoded).values()
-    assert probabilities.numpy().argmax(axis=1).tolist() == [0, 1, 0]
+    assert probabilities.numpy().argmax(axis=1).tolist() == [0, 1, 0, 0, 0]
+    assert probabilities[3].numpy().tolist() == probabilities[4].numpy().tolist(), "a byte order mark is no text"
 
 
 def test_other_models_are_refused_and_verify_reads_the_records(texts):
