@@ -37,14 +37,17 @@ class _Sender:
         self.client, files = None, (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
         # Without any of these, the client would print events.
         if any(map(_VARIABLE.match, os.environ)) or any(file.is_file() for file in files):
-            try:
-                from openlineage.client import OpenLineageClient
-            except ModuleNotFoundError as error:
-                self._stop(f"The package {error.name} is not installed. Install it with: {install_command('lineage')}")
-                return
             # It logs each attempt.
             logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-            self.client = OpenLineageClient()
+            try:
+                from openlineage.client import OpenLineageClient
+
+                self.client = OpenLineageClient()
+            except ModuleNotFoundError as error:
+                self._stop(f"The package {error.name} is not installed. Install it with: {install_command('lineage')}")
+            # Of its settings, such as an invalid address.
+            except Exception as error:
+                self._stop(_described(error))
 
     def send(self, state: str, stage: Stage, error: BaseException | None = None) -> None:
         """Send an event, and wait a few seconds at most. No error ends the run."""
@@ -55,7 +58,7 @@ class _Sender:
                 self.client.emit(_event(state, stage, error))
                 problems.clear()
             except Exception as failure:
-                problems.append(without_userinfo(f"{type(failure).__name__}: {failure}"))
+                problems.append(_described(failure))
 
         if self.client:
             thread = threading.Thread(target=emit, daemon=True)
@@ -72,14 +75,17 @@ class _Sender:
 _sender = cache(_Sender)
 
 
+def _described(error: BaseException) -> str:
+    return without_userinfo(f"{type(error).__name__}: {error}")
+
+
 def _event(state: str, stage: Stage, error: BaseException | None) -> "RunEvent":
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run
 
     facets, host = {}, f"file://{socket.gethostname()}"
     if error is not None:
-        text = without_userinfo(f"{type(error).__name__}: {error}")
-        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message=text, programmingLanguage="Python")
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(_described(error), "Python")
     if isinstance(stage, Source):
         path = stage.settings.path
         inputs = [(host, str(Path(path).expanduser().absolute())) if path else ("dataset", stage.requested())]

@@ -102,6 +102,16 @@ def test_the_file_of_the_client_names_the_receiver(tmp_path, receiver):
     assert [event["eventType"] for event in receiver.taken] == ["START", "COMPLETE"]
 
 
+@pytest.mark.parametrize(
+    "environment", [{"OPENLINEAGE_URL": "no address"}, {"OPENLINEAGE__TRANSPORT__TYPE": "unheard of"}]
+)
+def test_invalid_settings_of_the_client_are_one_warning(tmp_path, environment, capfd):
+    follow_source(tmp_path, environment)
+    said = capfd.readouterr().err
+    assert said.count("This run sends no more events to OpenLineage.") == 1
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize("answer", [500, 401])
 def test_a_receiver_that_refuses_gets_no_further_event(tmp_path, receiver, answer, capfd, monkeypatch):
     from tasks import lineage
