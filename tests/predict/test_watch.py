@@ -199,15 +199,19 @@ def test_at_most_one_check_in_a_hundred_warns_if_nothing_has_changed(rng, recent
     assert warned(rng, recent, expected, SHARES[labels], SHARES[labels]) <= limit
 
 
-@pytest.mark.parametrize("share", [0.14, 0.16, 0.2])
-def test_a_label_that_became_more_frequent_is_found_as_often_as_theory_predicts(rng, share):
-    recent, expected, shares = 500, 5_000, SHARES["even labels"]
-    changed = np.array([share, *[(1 - share) / 9] * 9])
-    # Noncentral chi-square distribution (Cohen 1988), with the pooled shares and the effective sample size.
-    pooled = (recent * changed + expected * shares) / (recent + expected)
-    distance = recent * expected / (recent + expected) * ((changed - shares) ** 2 / pooled).sum()
-    power = stats.ncx2.sf(stats.chi2.isf(LEVEL / 2, 9), 9, distance)
-    assert warned(rng, recent, expected, shares, changed) == pytest.approx(power, abs=0.06)
+@pytest.mark.parametrize(("share", "power"), [(0.16, 0.557), (0.2, 0.986)])
+def test_a_label_that_became_more_frequent_is_found_as_often_as_the_guide_says(rng, share, power):
+    sizes, checks = np.array([500, 5_000]), 20_000
+    shares = np.array([share, *[(1 - share) / 9] * 9]), SHARES["even labels"]
+    tables = np.stack([rng.multinomial(*of, checks) for of in zip(sizes, shares, strict=True)], axis=1)
+    expected = tables.sum(axis=1, keepdims=True) * sizes[:, None] / sizes.sum()
+    p_value = stats.chi2.sf(((tables - expected) ** 2 / expected).sum(axis=(1, 2)), 9)
+    for (recent, test), each in zip(tables[:200].tolist(), p_value, strict=False):
+        pair = ({"label": dict(enumerate(counts))} for counts in (recent, test))
+        assert p_values(*pair)["label"] == pytest.approx(each)
+    # The confidence has the other half of the level, and warns in 0.5% of all checks.
+    found = 1 - (p_value >= LEVEL / 2).mean() * (1 - LEVEL / 2)
+    assert found == pytest.approx(power, abs=4 * np.sqrt(power * (1 - power) / checks))
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"labels": [1]}'])
