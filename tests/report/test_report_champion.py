@@ -261,3 +261,37 @@ def test_two_runs_with_the_same_losses_have_an_interval_without_width(make_run):
         folder = make_run(name, finished_at=f"2026-03-{day:02d}T10:00:00+00:00", **about)
         folders.append(write_values(folder, actual * 0.5, actual, REGRESSION))
     assert judged(folders).comparison.interval == [0, 0]
+
+
+def compared_losses(make_run, before, after, examples=12):
+    """The report of two runs on these examples, one of whose predictions has these values."""
+    folders = []
+    for name, day, first in (("used", 1, before), ("newest", 3, after)):
+        about = {"fingerprint": (CHAMPION, NEWEST)[day == 3], "problem": "regression", "content_digests": DIGESTS}
+        folder = make_run(name, finished_at=f"2026-03-{day:02d}T10:00:00+00:00", **about)
+        predicted = np.full((examples, 2), 0.5)
+        predicted[0, 0] = first
+        folders.append(write_values(folder, predicted, np.zeros((examples, 2)), REGRESSION))
+    return judged(folders)
+
+
+@pytest.mark.parametrize(("after", "p_value"), [(0.9, 0.5), (0.1, 1.0)])
+def test_losses_of_a_single_example_are_compared(make_run, after, p_value):
+    report = compared_losses(make_run, 0.5, after, examples=1)
+    assert report.comparison.total.p_value == p_value
+    assert report.gate.passed
+
+
+@pytest.mark.parametrize("unusable", [float("nan"), 1e200], ids=["nan", "infinite"])
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_a_run_with_a_loss_that_is_not_finite_is_worse_than_one_with_a_finite_loss(make_run, unusable):
+    worse = compared_losses(lambda name, **about: make_run(f"a/{name}", **about), 0.5, unusable)
+    (failure,) = worse.gate.failures
+    assert "One of them is not finite. The newest run is worse (p = 0)." in failure
+    better = compared_losses(lambda name, **about: make_run(f"b/{name}", **about), unusable, 0.5)
+    assert better.gate.passed
+    assert "is –. That of the newest run is 0.0625. One of them is not finite." in str(better.comparison)
+    assert "There is no evidence that the newest run is worse (p = 1)." in str(better.comparison)
+    assert json.loads(better.to_json())["comparison"]["total"]["before"] is None
+    neither = compared_losses(lambda name, **about: make_run(f"c/{name}", **about), unusable, unusable)
+    assert "because neither has a finite loss." in neither.gate.failures[0]

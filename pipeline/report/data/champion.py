@@ -1,7 +1,8 @@
 """Comparison of the newest requested run with the run in use, on the same test examples.
 
 Tests are one-sided. Right and wrong answers have McNemar's exact test (McNemar 1947). Losses have a test that flips the
-signs of the differences at random (Fisher 1935). Labels have Holm's correction (Holm 1979).
+signs of the differences at random (Fisher 1935). Labels have Holm's correction (Holm 1979). A run whose loss is not
+finite is worse than one whose loss is, without a test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,8 @@ class Difference:
 class Comparison:
     """The newest run and the run in use. Without a ``total``, ``obstacle`` is the reason, which ``is_expected`` or not.
 
-    ``interval`` bounds the total difference with a confidence of 90%. ``labels`` begins with the least p value.
+    ``interval`` bounds the total difference with a confidence of 90%. It is empty if a loss is not finite. ``labels``
+    begins with the least p value.
     """
 
     newest: Run
@@ -77,13 +79,14 @@ class Comparison:
         metric, names = self.newest.ranking.metric, [fmt.plain(one.name, 24) for one in self.labels if one.is_worse]
         is_share = metric == "test_accuracy"
         value = partial(fmt.percent if is_share else fmt.number, decimals=2 if is_share else 4)
-        low, high = map(fmt.points if is_share else partial(fmt.signed, decimals=4), self.interval)
+        bounds = [*map(fmt.points if is_share else partial(fmt.signed, decimals=4), self.interval)]
+        spread = "The 90% interval of the difference is {} to {}." if bounds else "One of them is not finite."
         name = f"{fmt.model_and_recipe(self.champion)} ({fmt.plain(self.champion.fingerprint)[:8]})"
         verdict = "The newest run is worse" if total.is_worse else "There is no evidence that the newest run is worse"
         return (
             f"On the same {fmt.number(total.examples)} {self.newest.units.examples}, the {metric.replace('_', ' ')} of "
             f"the run in use, {name}, is {value(total.before)}. That of the newest run is {value(total.after)}. "
-            f"The 90% interval of the difference is {low} to {high}. {verdict} (p = {total.p_value:.2g})."
+            f"{spread.format(*bounds)} {verdict} (p = {total.p_value:.2g})."
         ) + (f" Worse labels: {', '.join(names[:_MAX_NAMED])}." if names else "")
 
 
@@ -124,20 +127,24 @@ def _is_alike(run: Run, other: Run) -> bool:
 
 
 def _compare(champion: Run, newest: Run, before: Answers, after: Answers) -> Comparison:
+    if not any(np.isfinite(one.values).all() for one in (before, after)):
+        return Comparison(newest, champion, "neither has a finite loss")
     gains = after.values.astype(float) - before.values
     sign = 1 if results_of(newest.problem).ranking.metric == "test_accuracy" else -1
     total = _difference("", before.values, after.values, sign)
+    interval = interval_of(gains, is_share=sign == 1) if np.isfinite(gains).all() else ()
     labels = [_difference(name, before.labels[name], right) for name, right in after.labels.items() if len(right)]
     labels.sort(key=lambda one: one.p_value)
     # Holm's correction.
     p_values = np.maximum.accumulate([one.p_value * (len(labels) - rank) for rank, one in enumerate(labels)]).clip(0, 1)
     corrected = [replace(one, p_value=float(p_value)) for one, p_value in zip(labels, p_values, strict=True)]
-    return Comparison(newest, champion, total=total, interval=interval_of(gains, is_share=sign == 1), labels=corrected)
+    return Comparison(newest, champion, total=total, interval=interval, labels=corrected)
 
 
 def _difference(name: str, before: np.ndarray, after: np.ndarray, sign: int = 1) -> Difference:
     gains = sign * (after.astype(float) - before)
-    return Difference(name, len(gains), float(before.mean()), float(after.mean()), worse_probability(gains))
+    p_value = worse_probability(gains) if np.isfinite(gains).all() else float(np.isfinite(after).all())
+    return Difference(name, len(gains), float(before.mean()), float(after.mean()), p_value)
 
 
 def interval_of(gains: np.ndarray, *, is_share: bool) -> list[float]:
@@ -157,7 +164,9 @@ def worse_probability(gains: np.ndarray) -> float:
     if np.isin(gains, (-1, 0, 1)).all():
         return float(bdtr(int((gains > 0).sum()), int((gains != 0).sum()), 0.5))
     options = {"permutation_type": "samples", "alternative": "less", **_options()}
-    return float(scipy.stats.permutation_test((gains,), np.mean, **options).pvalue)
+    # It requires two examples. A zero changes no sum.
+    draws = np.pad(gains, (0, max(0, 2 - len(gains))))
+    return float(scipy.stats.permutation_test((draws,), np.mean, **options).pvalue)
 
 
 def _options() -> dict[str, Any]:

@@ -166,8 +166,8 @@ def read_answers(folder: Path, facts: LabelsEvaluation | ValuesEvaluation) -> An
     table = read_table(path, types, facts.num_examples)
     actual, predicted = (np.stack([table[name].to_numpy() for name in names], axis=1) for names in columns)
     described = facts.labels if isinstance(facts, LabelsEvaluation) else facts.values
-    if len(described) != len(facts.label_names) or not np.isfinite([actual, predicted]).all():
-        raise DamagedArtifactError(message(path, "expected finite numbers for each label of evaluation.json"))
+    if len(described) != len(facts.label_names) or not np.isfinite(actual).all():
+        raise DamagedArtifactError(message(path, "expected finite actual numbers for each label of evaluation.json"))
     labels = {}
     if isinstance(facts, LabelsEvaluation):
         losses = -np.log(np.where(actual == 1, predicted, 1 - predicted).clip(1e-7))
