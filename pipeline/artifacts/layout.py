@@ -23,6 +23,7 @@ KINDS = (SOURCE, RECORDS, FEATURES, RUNS, EXPORTS)
 PAST_KINDS = ("repetitions", "tuning")
 REPORT = "report"
 REPORT_PAGE = "report.html"
+REPORT_DATA = "report.json"
 # Results of verify-determinism, a file per run.
 DETERMINISM = "determinism"
 # Counts of predictions, a folder per run with a file per day.

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from pipeline.artifacts.layout import REPORT_PAGE
+from pipeline.artifacts.layout import REPORT_DATA, REPORT_PAGE
 from pipeline.report import cards, drawings
 from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Links, Section, Table, Text
 from pipeline.report.diff import Difference, difference_table
@@ -51,7 +51,7 @@ def write_report(report: Report, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents = [*sections(report)]
-    texts = {"report.json": report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report, contents)}
+    texts = {REPORT_DATA: report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report, contents)}
     texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
     texts |= _files(contents)
     for name, text in texts.items():

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
@@ -20,8 +22,8 @@ from tasks.stage import Stage, differing, stages_up_to
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
 
-LATEST, BEST = "latest", "best"
-A_RUN = f"folder of a run, the beginning of its name or fingerprint, {LATEST}, {BEST}, or {layout.CHAMPION}"
+LATEST, BEST, JUDGED = "latest", "best", "judged"
+A_RUN = f"folder of a run, the beginning of its name or fingerprint, {LATEST}, {BEST}, {JUDGED}, or {layout.CHAMPION}"
 #: The run of a command that is given none, see ``run_folder``.
 DEFAULT_RUN = f"default: {layout.CHAMPION} if there is one, otherwise {BEST}"
 # Sections begin with a capital letter.
@@ -121,6 +123,8 @@ def run_folder(argument: str, run: str | None) -> Path:
             raise SettingsError(f"{argument}: expected a champion in {root_folder()}, found none. {remedy}")
     run = run or BEST
     runs = [path for path in layout.artifact_folders(parent) if path.is_dir() and path.resolve().parent == parent]
+    if run == JUDGED:
+        return _judged(argument, _finished(runs))
     if Path(run).resolve() in runs:
         return Path(run).resolve()
     matches = [path for path in runs if path.name.startswith(run) or path.name.rpartition("-")[2].startswith(run)]
@@ -138,8 +142,8 @@ def run_folder(argument: str, run: str | None) -> Path:
     lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
     raise SettingsError(
         f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder, the start of its name or fingerprint, "
-        f"{LATEST} for the newest on real data, {BEST} for the best of the experiment, or {layout.CHAMPION} for the "
-        f"one in use. {lines}"
+        f"{LATEST} for the newest on real data, {BEST} for the best of the experiment, {JUDGED} for the one that "
+        f"passed the thresholds of the newest report, or {layout.CHAMPION} for the one in use. {lines}"
     )
 
 
@@ -155,6 +159,29 @@ def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
             f"{argument}: expected a finished run with {WEIGHTS_NAME}, got {folder} with the status {record.status!r}."
         )
     return folder, record
+
+
+def _judged(argument: str, finished: Mapping[Path, "RunRecord"]) -> Path:
+    """The newest requested run of the newest report, which must have reached its thresholds."""
+    from pipeline.runs.record import FINISHED
+
+    folder, found = root_folder() / layout.REPORT, "none"
+    # While a run trains, the report has only a page.
+    if (file := folder / layout.REPORT_DATA).is_file():
+        check_files(folder, read_manifest(folder), shared=True)
+        report = json.loads(file.read_text(encoding="utf-8"))
+        # As compare_with chooses it. A retrained run has another time.
+        asked = [run for run in report["runs"] if run["fingerprint"] in report["current"]]
+        keys = [(run["fingerprint"], run["finished_at"]) for run in asked if run["status"] == FINISHED][:1]
+        runs = [run for run, record in finished.items() if (record.fingerprint, record.finished_at) in keys]
+        if not (gate := report["gate"]):
+            found = "one without thresholds"
+        elif gate["passed"] and runs:
+            return runs[0]
+        else:
+            found = "one whose run is not there" if gate["passed"] else "one of runs that do not"
+    remedy = "Run the pipeline with thresholds of [Report], such as not_worse."
+    raise SettingsError(f"{argument}: expected a report whose runs reach its thresholds, got {found}. {remedy}")
 
 
 def _best(finished: Mapping[Path, "RunRecord"]) -> str:

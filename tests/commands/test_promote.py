@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 from luigi_process import FAST, Luigi
-from report_runs import write_run
+from report_runs import render, write_run
+from scheduled import TODAY, nightly
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
+from tasks.schedule.dated_reports import publish_dated_report
 
 
 @pytest.fixture
@@ -81,6 +83,60 @@ def test_a_file_of_that_name_is_not_overwritten(luigi):
     assert (luigi.root / "champion").read_text() == "mine"
 
 
+def report_of(luigi, *current, **gate):
+    """Publish a report of all runs, of which these were requested, newest first."""
+    from pipeline.report import Gate
+
+    runs, folder = sorted(luigi.root.glob("runs/*")), luigi.root / "report"
+    render(runs, folder, [name * 16 for name in current], gate=Gate(**gate))
+    (folder / "manifest.json").unlink(missing_ok=True)
+    write_manifest(folder, stage="Report", identity={}, details={})
+
+
+def test_judged_is_the_run_that_passed_and_not_a_newer_one_that_was_refused(luigi):
+    for name, hour in (("aa11", 12), ("bb22", 11)):
+        record = luigi.root / "runs" / f"cnn-{name}" / "run.json"
+        about = json.loads(record.read_text()) | {"finished_at": f"2026-03-02T{hour}:00:00+00:00"}
+        record.write_text(json.dumps(about))
+        (record.parent / "manifest.json").unlink()
+        write_manifest(record.parent, stage="Train", identity={"settings": {}, "upstream": {}}, details={})
+    report_of(luigi, "aa11", min_test_accuracy=0.75)
+    refused = luigi.command("promote", "judged")
+    assert (refused.returncode, "got one of runs that do not. " in refused.stderr) == (2, True), refused.stderr
+    report_of(luigi, "bb22", min_test_accuracy=0.75)
+    assert used(luigi, "--model", "latest") == "1"
+    assert luigi.command("promote", "judged").stdout.endswith("Champion now:    cnn-bb22\n")
+
+
+@pytest.mark.parametrize("case", ["no report", "no thresholds", "only a page", "another training", "changed"])
+def test_judged_is_refused_unless_the_newest_report_judged_this_training(luigi, case):
+    reasons = {"no thresholds": "one without thresholds", "another training": "one whose run is not there"}
+    if case != "no report":
+        report_of(luigi, "bb22", min_test_accuracy=0.0 if case == "no thresholds" else 0.75)
+    if case == "only a page":
+        (luigi.root / "report" / "report.json").unlink()
+    if case == "another training":
+        record = luigi.root / "runs" / "cnn-bb22" / "run.json"
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"finished_at": "2026-03-02T10:00:00+00:00"}))
+    if case == "changed":
+        with (luigi.root / "report" / "report.json").open("a") as file:
+            file.write(" ")
+    done = luigi.command("promote", "judged")
+    assert done.returncode == (4 if case == "changed" else 2), done.stderr
+    expected = "report.json" if case == "changed" else f"thresholds, got {reasons.get(case, 'none')}. "
+    assert expected in done.stderr
+    assert not (luigi.root / "champion").is_symlink()
+
+
+def test_a_night_with_nothing_to_do_promotes_no_run_that_was_made_by_hand_since(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    publish_dated_report(luigi.root / "report" / "history", TODAY, luigi.root / "report")
+    night = nightly(luigi)
+    assert (night.returncode, "nothing to do, the report exists" in night.stderr) == (0, True), night.stderr
+    done = luigi.command("promote", "judged")
+    assert (done.returncode, "got one without thresholds. " in done.stderr) == (2, True), done.stderr
+
+
 def better(run):
     """A copy of a run that is right on every test example."""
     folder = shutil.copytree(run, run.with_name(f"better-{'b' * 12}"))
@@ -110,10 +166,12 @@ def test_the_report_compares_with_the_champion_and_a_worse_run_ends_with_9(first
     worse = luigi.command("Report", *FAST, *required)
     assert worse.returncode == 9, worse.stderr
     assert "The newest run is worse (p = " in worse.stderr
+    assert "got one of runs that do not. " in luigi.command("promote", "judged").stderr
     assert luigi.command("promote", run.name).returncode == 0
     same = luigi.command("Report", *FAST, *required)
     assert (same.returncode, "because it is the run in use" in same.stdout) == (0, True), same.stderr
     assert luigi.status(*FAST, *required)["Report"]["state"] == "fresh"
+    assert luigi.command("promote", "judged").stdout.endswith(f"Champion now:    {run.name}\n")
     (luigi.root / "champion").unlink()
     (luigi.root / "champion").symlink_to("runs/gone")
     dangling = luigi.command("status", *FAST, *required)
