@@ -73,16 +73,24 @@ def _choices(setting: Setting, text: str) -> tuple[Any, ...]:
         if choice is None:
             raise SettingsError(f"--space: expected values of {setting.name} between commas, got [{text}].")
         word, position = next(filter(None, choice.groups())), choice.end()
-        values.append(word if (setting.name, word) == _NONE else setting.checked(setting.parse(word)))
+        values.append(word if (setting.name, word) == _NONE else _value(setting, word))
     return tuple(dict.fromkeys(values))
 
 
 def _range(setting: Setting, log: str | None, *bounds: str) -> Range:
-    low, high = (setting.checked(setting.parse(bound)) for bound in bounds)
+    low, high = (_value(setting, bound) for bound in bounds)
     if {type(low), type(high)} & {str} or low >= high or (log and low <= 0):
         expected = f"a lower {'positive number ' * bool(log)}and a higher number"
         raise SettingsError(f"--space: expected {expected} for {setting.name}, got {':'.join(bounds)}.")
     # A bound such as -1 may have a meaning of its own.
     if isinstance(low, float):
-        setting.checked(math.nextafter(low, high))
+        _value(setting, f"{math.nextafter(low, high)}")
     return Range(low, high, bool(log))
+
+
+def _value(setting: Setting, text: str) -> Any:
+    try:
+        return setting.checked(setting.parse(text))
+    except SettingsError as error:
+        # The remedy names the flag of the setting.
+        raise SettingsError(f"--space: {error.args[0]}") from error

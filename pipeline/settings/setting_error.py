@@ -22,7 +22,7 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
         SettingsError: always. It contains the setting, the expected values, the value received and the remedy.
     """
     raise SettingsError(
-        f"[{section}] {name}: expected {expected}, got {got!r}.{hint} {_change_of_source(section, name)}"
+        f"[{section}] {name}: expected {expected}, got {got!r}.{hint}", _change_of_source(section, name)
     )
 
 

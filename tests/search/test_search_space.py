@@ -57,6 +57,14 @@ def test_anything_else_is_refused(text, expected):
     assert expected in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["model=[nope]", "epochs=0:3", "epochs=1.5:3", "augment=[none, 'flip, flop']"])
+def test_an_error_about_a_value_names_the_space_and_not_the_flag_of_the_setting(text):
+    with pytest.raises(SettingsError, match=r"^--space: \[Train\] \w+: expected ") as refused:
+        parse_space(text)
+    assert "Change" not in str(refused.value)
+    assert "--Train" not in str(refused.value)
+
+
 _numbers = st.floats(1e-9, 999.0)
 _pairs = st.tuples(_numbers, _numbers).filter(lambda pair: pair[0] != pair[1]).map(sorted)
 _blanks = st.sampled_from(["", " ", "  "])
