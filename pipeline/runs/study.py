@@ -4,6 +4,7 @@ Its journal ``search/<name>.journal`` records when a trial begins, finishes an e
 its process locks. If the process has ended, this lock is free, and the next process tries the settings again.
 """
 
+import glob
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,10 +40,8 @@ class Study:
         self.folder, self.name, self.space, self.metric, self.seed = folder, name, space, metric, seed
         self._sign = 1 if metric == "validation_loss" else -1
         self._lock, self._owner = FileLock(folder / f".{name}.lock"), FileLock(folder / f".{name}.{uuid.uuid4()}.owner")
-        self._owner.acquire()
         journal = folder / f"{name}.journal"
         with self._lock:
-            [_has_ended(path) for path in folder.glob(f".{name}.*.owner")]
             try:
                 self._study = optuna.create_study(
                     storage=JournalStorage(JournalFileBackend(str(journal))),
@@ -52,21 +51,26 @@ class Study:
                     pruner=optuna.pruners.MedianPruner(n_warmup_steps=2),
                     load_if_exists=True,
                 )
-            except (ValueError, LookupError) as error:
+                # Optuna does not check what it reads.
+                self.best(), [*map(self._described, self._begun())]
+            except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+                expected = f"expected a journal of Optuna ({type(error).__name__})"
                 remedy = "Remove it. The search then begins again and reuses finished runs."
-                raise DamagedArtifactError(f"{journal}: expected a journal of Optuna ({error}). {remedy}") from error
+                raise DamagedArtifactError(f"{journal}: {expected}. {remedy}") from error
+            self._owner.acquire()
 
     def close(self) -> None:
         """Give back the trial that is not at its end."""
         self._owner.release()
+        Path(self._owner.lock_file).unlink(missing_ok=True)
 
     def begin(self, requested: int) -> optuna.trial.Trial | None:
         """Begin a trial. None if so many trials are finished or running in other processes."""
         with self._lock:
+            files = self.folder.glob(f".{glob.escape(self.name)}.*.owner")
+            owners = [path.name for path in files if not _has_ended(path)]
             for trial in self._begun():
-                if trial.state == TrialState.RUNNING and _has_ended(
-                    self.folder / trial.user_attrs.get("owner", ".owner")
-                ):
+                if trial.state == TrialState.RUNNING and trial.user_attrs.get("owner") not in owners:
                     self._study.enqueue_trial(trial.params, {"instead_of": trial.number})
                     self._study.tell(trial.number, state=TrialState.FAIL)
             if (count := len(self._begun())) >= requested:
@@ -106,7 +110,8 @@ class Study:
         """Write the files of the search. ``settings_file`` formats the best settings."""
         with self._lock:
             trials, best = [*map(self._described, self._begun())], self.best()
-            has_importances = sum(trial.state == "finished" for trial in trials) >= _MIN_IMPORTANCE
+            values = [trial.values[str(self.seed)] for trial in trials if trial.state == "finished"]
+            has_importances = len(values) >= _MIN_IMPORTANCE and len({*values}) > 1
             evaluator = PedAnovaImportanceEvaluator(target_quantile=_BEST_SHARE)
             search = Search(
                 name=self.name,

@@ -79,7 +79,7 @@ def test_a_lead_within_the_noise_of_the_seeds_is_called_noise(values, expected, 
     texts = [getattr(block, "text", "") for block in section.blocks]
     assert any(expected in text for text in texts)
     assert expected or not any("lead" in text for text in texts)
-    assert any("Too few trials have finished" in text for text in texts)
+    assert any("Too few trials have finished to estimate the importance" in text for text in texts)
 
 
 def test_losses_and_searches_without_a_finished_trial_are_shown(tmp_path):

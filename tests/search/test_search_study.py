@@ -106,6 +106,28 @@ def test_a_trial_that_was_killed_before_it_was_owned_is_tried_again(study):
     assert study._study.trials[0].state == TrialState.FAIL
 
 
+@pytest.mark.parametrize("owner", ["../victim.txt", "{folder}/victim.txt", "s.json", ["a", "list"], 7, None])
+def test_an_owner_that_names_another_file_has_ended_and_the_file_stays(owner, tmp_path):
+    folder = tmp_path / "search"
+    study = open_study(folder)
+    trial = study.begin(1)
+    files = [tmp_path / "victim.txt", folder / "s.json"]
+    for file in files:
+        file.write_text("precious")
+    trial.set_user_attr("owner", owner.format(folder=tmp_path) if isinstance(owner, str) else owner)
+    assert study.begin(1).params == trial.params
+    assert [file.read_text() for file in files] == ["precious"] * 2
+
+
+def test_a_closed_search_leaves_no_file_of_its_process(tmp_path):
+    study, other = open_study(tmp_path), open_study(tmp_path)
+    trial = study.begin(1)
+    assert other.begin(1) is None
+    study.close()
+    assert len([*tmp_path.glob(".*.owner")]) == 1
+    assert other.begin(1).params == trial.params
+
+
 def test_the_best_different_settings_are_ranked_by_the_mean_of_their_seeds(tmp_path):
     study = open_study(tmp_path, space=parse_space("augment=[none, flip, 'crop:1', 'crop:2']"))
     values = {"none": 0.9, "flip": 0.8, "crop:1": 0.85, "crop:2": 0.1}
@@ -173,8 +195,49 @@ def test_importances_need_enough_finished_trials(study):
     assert importances["learning_rate"] > importances["augment"]
 
 
+def test_equal_values_have_no_importances(study):
+    for _ in range(15):
+        finish(study, 0.5)
+    assert write(study)["importances"] == {}
+    finish(study, 0.6)
+    assert write(study)["importances"]
+
+
 def test_a_journal_of_another_program_is_refused_and_kept(tmp_path):
     (tmp_path / "s.journal").write_text("something else\nand more\n")
     with pytest.raises(DamagedArtifactError, match=r"s\.journal: expected a journal of Optuna"):
         open_study(tmp_path)
     assert (tmp_path / "s.journal").read_text() == "something else\nand more\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["null", "[]", "7", '"text"', '{"op_code":99,"worker_id":"x"}', '{"op_code":0}', "[" * 100_000, "\0", "{}"],
+)
+def test_any_other_line_at_the_start_of_a_journal_is_refused(line, tmp_path):
+    (tmp_path / "s.journal").write_text(f"{line}\n")
+    with pytest.raises(DamagedArtifactError, match=r"Remove it\. The search then begins again"):
+        open_study(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"learning_rate"', '"unknown_setting"'),
+        ('"values":[0.5]', '"values":["high"]'),
+        ('"values":[0.5]', '"values":null'),
+        ('"user_attr":{"repeats 0":{"1":0.5}}', '"user_attr":{"repeats 0":[1]}'),
+        ('"user_attr":{"owner":', '"user_attr":{"instead_of":[],"x":'),
+        ('"user_attr":{"owner":', '"user_attr":{"instead_of":['),
+    ],
+)
+def test_trials_that_no_search_wrote_are_refused(old, new, tmp_path):
+    study = open_study(tmp_path)
+    number = finish(study, 0.5)
+    study.repeat(number, 1, 0.5)
+    assert open_study(tmp_path).best()
+    text = (tmp_path / "s.journal").read_text()
+    assert old in text
+    (tmp_path / "s.journal").write_text(text.replace(old, new))
+    with pytest.raises(DamagedArtifactError, match=r"s\.journal: expected a journal of Optuna"):
+        open_study(tmp_path)

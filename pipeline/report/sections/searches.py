@@ -28,7 +28,7 @@ def _blocks(search: Search) -> Iterator[Block]:
     name = f"search-{fmt.plain(search.name)}.ini"
     yield Links([("Settings file of the best", name)] if search.settings_file else [], {name: search.settings_file})
     shares = fmt.joined(*(f"{fmt.plain(name)} {fmt.percent(share, 0)}" for name, share in search.importances.items()))
-    few = "Too few trials have finished to estimate the importance of each setting."
+    few = "Too few trials have finished to estimate the importance of each setting, or all have the same metric."
     yield Text(f"Importance: {shares}. The shares of a few dozen trials are rough." if shares else few, "note")
     yield Box("fold", [_table(search, search.trials)], "Trials", is_open=True)
 
