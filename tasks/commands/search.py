@@ -95,8 +95,10 @@ def _search(study: "Study", requested: int, flags: Sequence[str]) -> int:
             if str(seed) not in one.values:
                 _logger.info("Seed %d of trial %d: %s", seed, one.number, _spelled(one.settings))
                 code, value = _train(study, {**one.settings, "seed": seed}, flags)
-                if code:
+                if code not in _OF_THE_TRIAL:
                     return code
+                if code:
+                    _logger.warning("Seed %d of trial %d failed. Its settings are ranked last.", seed, one.number)
                 study.repeat(one.number, seed, value)
     if not (best := write().best):
         raise SettingsError(
@@ -106,7 +108,8 @@ def _search(study: "Study", requested: int, flags: Sequence[str]) -> int:
         print(f"{study.metric} {one.mean():.4f} over {len(one.values)} seeds: {_spelled(one.settings)}")
     print(f"Best settings: {study.folder / study.name}.ini", flush=True)
     lists = [f"--Report-{name.replace('_', '-')}=[]" for name in SWEPT]
-    seeds = f"--Report-seeds={','.join(best[0].values)}"
+    # A failed training would fail again.
+    seeds = f"--Report-seeds={','.join(seed for seed, value in best[0].values.items() if value is not None)}"
     return _child("Report", [*flags, *_flags(best[0].settings), *lists, seeds])
 
 
@@ -126,6 +129,9 @@ def _train(
         return bool(new) and max(epochs) < train.settings.epochs and trial.should_prune()
 
     code = _child("Train", [*flags, *_flags(settings)], is_hopeless if trial else None)
+    # A run may finish while it is interrupted.
+    if code is None and train.output().status().is_fresh:
+        code = 0
     if code != 0:
         return code, None
     if trial:

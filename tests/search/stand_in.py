@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 EPOCHS = 3
@@ -40,23 +41,30 @@ def train(flags: list[str]) -> None:
         if (root / "full").exists():
             # Exit code of a full disk.
             raise SystemExit(6)
+        if (root / f"seed-{seed}-fails").exists():
+            raise SystemExit(1)
         artifact = run.output()
         if artifact.status().is_fresh:
             return
         value = accuracy(rate, seed)
-        finished = len([*root.glob("runs/[!.]*")])
+        # Such a run is at its end when it is interrupted.
+        is_late = (root / "late").exists()
+        finished = FINISHED if is_late else len([*root.glob("runs/[!.]*")])
         with publishing(artifact.folder) as folder:
             for epoch in range(1, EPOCHS + 1):
                 scores = {"validation_accuracy": value * epoch / EPOCHS, "test_accuracy": 1 - value}
                 with (folder / "metrics.jsonl").open("a") as file:
                     file.write(json.dumps({**EPOCH, **scores, "epoch": epoch}) + "\n")
-                while epoch == 2 and value < LOW and finished >= FINISHED:
-                    time.sleep(0.02)
+                with suppress(KeyboardInterrupt) if is_late else nullcontext():
+                    while epoch == 2 and value < LOW and finished >= FINISHED:
+                        time.sleep(0.02)
             record = {**RUN, "validation_accuracy": value, "test_accuracy": 1 - value, "seed": seed}
             (folder / "run.json").write_text(json.dumps(record))
             from pipeline.artifacts.manifest import write_manifest
 
             write_manifest(folder, stage="Train", identity=artifact.identity, details={"seconds": 1.0})
+        if is_late:
+            raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import in_process
 import pytest
 from luigi_process import FAST, PROJECT, TINY, Luigi
 
@@ -107,15 +108,47 @@ def test_two_processes_share_a_search_and_interrupt_bad_trials_by_the_validation
     assert result(luigi) == found
 
 
+def test_a_run_that_finishes_while_it_is_interrupted_is_finished(luigi, tmp_path):
+    from pipeline.runs.study import Study
+    from pipeline.settings.search_space import parse_space
+    from tasks.commands.search import _train
+    from tasks.process import command_line
+
+    flags = [*DATA, "--Train-epochs", "3"]
+    # The source that a run needs.
+    assert search(luigi, "--Records-validation-share", "0").returncode == 2
+    (luigi.root / "late").touch()
+    study = Study(tmp_path, "s", parse_space("learning_rate=0.1:0.4"), metric="validation_accuracy", seed=0)
+    for _ in range(5):
+        good = study.begin(9)
+        good.report(0.9, 2)
+        study.end(good, 0.9)
+    bad = study.begin(9)
+    with (
+        in_process.started("tasks", env=luigi.environment({})),
+        command_line.in_force(["--module", "tasks", "Train", *flags]),
+    ):
+        assert _train(study, study.settings(bad), flags, bad) == (0, 0.1)
+
+
 @pytest.mark.slow
-def test_failures_of_a_trial_and_of_the_machine_differ(luigi):
+def test_failures_of_a_trial_and_of_the_machine_differ(luigi, capfd):
     luigi.root.mkdir(parents=True)
     (luigi.root / "full").touch()
     done = search(luigi)
     assert done.returncode == 6
     # The trial is tried again, because other settings would have failed as well.
     (luigi.root / "full").unlink()
+    # A seed that fails leaves its settings without a mean. They remain the best, because there are no others.
+    (luigi.root / "seed-1-fails").touch()
+    done = search(luigi)
+    assert done.returncode == 0, done.stderr
+    assert "Seed 1 of trial 1 failed. Its settings are ranked last." in done.stderr
+    assert [trial["values"] for trial in result(luigi)["best"]] == [{"0": 0.9, "1": None, "2": 0.88}]
+    assert "--Report-seeds=0,2" in capfd.readouterr().out
+    trainings = (luigi.root / "trainings").read_text()
     assert search(luigi).returncode == 0
+    assert (luigi.root / "trainings").read_text() == trainings
     first, again = (line.split()[-2] for line in (luigi.root / "trainings").read_text().splitlines()[:2])
     assert first == again
     done = search(luigi, space="learning_rate=0.6:1", trials=3)
