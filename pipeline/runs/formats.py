@@ -1,5 +1,6 @@
 """Formats of exported models. Each has ``write(job, path)`` and ``load(path)``, see ``exporters.Exporter``."""
 
+import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -169,7 +170,14 @@ class OpenVino:
     def write(job: TrainedModel, path: Path) -> None:
         """Write the folder with ``model.xml`` and ``model.bin``."""
         path.mkdir()
-        _whole(job).export(str(path / "model.xml"), format="openvino", input_signature=[job.input], verbose=False)
+        log = logging.getLogger()
+        level, filters, handlers = log.level, [*log.filters], [*log.handlers]
+        try:
+            _whole(job).export(str(path / "model.xml"), format="openvino", input_signature=[job.input], verbose=False)
+        finally:
+            # After an error, the converter would hide the warnings of all others.
+            log.setLevel(level)
+            log.filters, log.handlers = filters, handlers
 
     @staticmethod
     def load(path: Path) -> Predict:

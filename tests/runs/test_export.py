@@ -1,6 +1,7 @@
 """Export: each form is read by the tool it is for and says what Keras says."""
 
 import json
+import logging
 import pkgutil
 import subprocess
 import sys
@@ -183,10 +184,12 @@ def test_a_format_that_cannot_hold_a_model_is_named_with_its_remedy(tmp_path):
     records = write_text_records(tmp_path / "text")
     run(records, tmp_path / "a", epochs=1, model="char_lstm", global_batch_size=16)
     (tmp_path / "out").mkdir()
+    before = logging.getLogger().level, [*logging.getLogger().filters]
     with pytest.raises(
         SettingsError, match=r"OpenVINO could not convert char_lstm \(OpConversionFailure\). Choose other"
     ):
         export.export(tmp_path / "a", records, tmp_path / "out", formats=["openvino"], calibration_examples=1)
+    assert (logging.getLogger().level, logging.getLogger().filters) == before, "the converter left its own"
 
 
 def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):
