@@ -16,6 +16,11 @@ from pipeline.runs.initial_weights import find_initial_weights
 from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.training import TrainSettings
 
+# Of each family. Building all models takes a minute.
+SMALLEST = (
+    *("ConvNeXtTiny", "DenseNet121", "EfficientNetB0", "EfficientNetV2B0", "InceptionV3", "MobileNet", "MobileNetV2"),
+    *("MobileNetV3Small", "NASNetMobile", "ResNet50", "ResNet50V2", "VGG16", "Xception"),
+)
 MOBILENET = "keras.applications:MobileNetV2"
 # Ranges of statistics that differ from those of a new layer.
 STATISTICS = {"mean": (0.4, 0.5), "variance": (0.2, 0.3), "moving_mean": (-0.1, 0.1), "moving_variance": (0.8, 1.2)}
@@ -116,11 +121,12 @@ def test_the_files_are_those_that_keras_downloads(monkeypatch):
     monkeypatch.setattr("keras.src.utils.file_utils.get_file", get_file)
     functions = {name for name in dir(keras.applications) if name[0].isupper()}
     assert {f"keras.applications:{name}" for name in functions} == {*KERAS_WEIGHTS}
-    for model in KERAS_WEIGHTS:
+    smallest = [f"keras.applications:{name}" for name in SMALLEST]
+    for model in smallest:
         with pytest.raises(StopBeforeDownload):
             getattr(keras.applications, model.partition(":")[2])(include_top=False, weights="imagenet")
         keras.utils.clear_session()
-    assert names == KERAS_WEIGHTS
+    assert names == {model: KERAS_WEIGHTS[model] for model in smallest}
 
 
 @pytest.mark.slow
