@@ -208,7 +208,7 @@ class _Child:
         if code < 0:
             error = WorkerDiedError(
                 f"The process of the stage was ended by {signal.Signals(-code).name}. Linux does this if memory is "
-                "exhausted. Run the command again to resume after the last finished stage or epoch."
+                "exhausted. Run the command again. Finished stages and epochs are kept."
             )
         for line in self._stderr_lines:
             error.add_note(line)

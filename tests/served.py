@@ -2,7 +2,6 @@
 
 import io
 import json
-import socket
 import threading
 from contextlib import contextmanager
 
@@ -42,14 +41,14 @@ def write_served_run(folder, manifest=MANIFEST, model="tests.tiny_model:build", 
 def serving(model, **limits):
     """The address of a real server in a thread."""
     from pipeline.serve import Service
-    from pipeline.serve.server import server_of
+    from pipeline.serve.server import listening, server_of
 
-    server = server_of(Service(model.job, **limits), model)
-    listener = socket.create_server(("127.0.0.1", 0))
+    service = Service(model.job, **limits)
+    server, listener = server_of(service, model), listening(service)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        yield service.address.replace(":0", f":{listener.getsockname()[1]}")
     finally:
         server.should_exit = True
         thread.join()

@@ -6,11 +6,10 @@ import html
 import secrets
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException as AnyHTTPException
@@ -32,10 +31,15 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def computing(_: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(batches.run())
+        tasks = asyncio.gather(batches.run(), save_counts())
         yield
-        task.cancel()
+        tasks.cancel()
         model.save_counts()
+
+    async def save_counts() -> None:
+        while True:
+            await asyncio.sleep(service.save_counts_seconds)
+            await read(model.save_counts)
 
     async def read(function: Callable, *arguments: object) -> Any:
         """Call a function in one of as many threads as there are cores, which bounds the memory of large images."""
@@ -45,48 +49,60 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
     app = FastAPI(
         openapi_url=None, lifespan=computing, exception_handlers={AnyHTTPException: _refuse, Exception: _fail}
     )
-    if service.host in LOOPBACK:
+    if service.is_local:
         # Another site may have changed the address of its name to this machine.
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=(*LOOPBACK, service.address.rpartition(":")[0]))
+        app.router.dependencies.append(Depends(_check_origin))
     app.get("/")(lambda: _page(model))
     for path in ("/healthz", "/v2/health/live", "/v2/health/ready"):
-        app.get(path)(lambda: Response())
+        app.api_route(path, methods=["GET", "HEAD"])(lambda: Response())
     app.get("/metrics")(lambda: Response(generate_latest(limits.registry), media_type=CONTENT_TYPE_LATEST))
     app.get("/v2")(lambda: {"name": "tensorcraft", "version": "2", "extensions": ["binary_tensor_data"]})
     app.post("/v2/repository/index")(lambda: [{"name": model.name, "version": "1", "state": "READY"}])
 
     path = f"/v2/models/{model.name}"
-    app.get(path)(lambda: protocol.metadata(model))
-    app.get(f"{path}/ready")(lambda: Response())
+    for prefix in (path, f"{path}/versions/1"):
+        app.get(prefix)(lambda: protocol.metadata(model))
+        app.get(f"{prefix}/ready")(lambda: Response())
 
     @app.post(f"{path}/infer")
+    @app.post(f"{path}/versions/1/infer")
     async def infer(request: Request) -> Response:
         async with limits.admitted(request) as bounded:
             asked, inputs = await read(protocol.parse, request.headers, await bounded.body(), model)
-            return protocol.reply(asked, await batches.outputs(inputs), model)
+            outputs = await batches.outputs(inputs)
+            model.count(outputs)
+            return protocol.reply(asked, outputs, model)
 
     @app.post("/predict")
     async def predict(request: Request) -> dict[str, Any]:
         async with limits.admitted(request) as bounded:
             try:
-                example = await read(model.example, await _file(bounded))
+                example, sides = await read(model.example, await _file(bounded))
             except UndecodableError as error:
                 raise HTTPException(422, f"The file cannot be used: {error}.") from None
-            (outputs,) = await batches.outputs(example)
-            return model.answer(outputs)
+            outputs = await batches.outputs(example)
+            model.count(outputs, sides)
+            return model.answer(*outputs)
 
     return app
 
 
 async def _refuse(request: Request, error: AnyHTTPException) -> Response:
     text = error.detail
-    if text == HTTPStatus(error.status_code).phrase:
+    if error.status_code in (404, 405):
         text = f"{request.method} {request.url.path}: {text.lower()}."
     return JSONResponse({"error": text}, error.status_code, error.headers)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": "The server failed. Its log has the reason."}, 500)
+
+
+async def _check_origin(request: Request) -> None:
+    host, origin = request.headers["host"], request.headers.get("origin")
+    if request.method == "POST" and origin is not None and origin.partition("://")[2] != host:
+        raise HTTPException(403, f"Origin: expected {host}, got {origin:.200}. The server accepts its own page only.")
 
 
 async def _file(request: Request) -> bytes:

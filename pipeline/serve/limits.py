@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from fastapi import HTTPException, Request
+from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from pipeline.serve import Service
 
@@ -42,6 +44,9 @@ class Limits:
             finally:
                 self._active -= 1
             status = 200
+        except ClientDisconnect:
+            status = 499
+            raise HTTPException(status, "The client closed the connection.") from None
         except HTTPException as error:
             status = error.status_code
             raise

@@ -1,7 +1,5 @@
 """Model of a run in ONNX Runtime, its inputs from files, and its answers."""
 
-import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,6 @@ from pipeline.records.features import DISTRIBUTION, LABELS, Task, form_of_any
 from pipeline.sources.image_reading import pixels_of
 from pipeline.sources.labeled_texts import as_rows, cleaned
 
-# Time between two records of the counts of predictions.
-_SAVE_SECONDS = 60
-
 
 class ServedModel:
     """Model of a run. ``input_shape`` is that of an example, and ``input_name`` is "images" or "texts"."""
@@ -34,33 +29,30 @@ class ServedModel:
         self.input_name = self._session.get_inputs()[0].name
         self.input_shape, self.output_shape = task.input_shape, task.output_shape
         self._watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
-        # Of images whose predictions are not counted yet.
-        self._sides, self._saved_at = deque(), time.monotonic()
         self.meaning, self._thresholds = task.meaning, np.array(thresholds)
 
     def outputs(self, inputs: np.ndarray) -> np.ndarray:
         """Return float32 outputs (batch, …) for uint8 inputs (batch, …)."""
         (outputs,) = self._session.run(None, {self.input_name: inputs})
-        if self._watch:
-            self._watch.add(outputs, [self._sides.popleft() for _ in range(len(self._sides))])
-            if time.monotonic() - self._saved_at > _SAVE_SECONDS:
-                self.save_counts()
         return outputs
+
+    def count(self, outputs: np.ndarray, sides: Sequence[int] = ()) -> None:
+        """Count predictions, and the shorter sides of their images, if the run is watched."""
+        if self._watch:
+            self._watch.add(outputs, sides)
 
     def save_counts(self) -> None:
         """Record the counts of predictions since the last time, if the run is watched."""
-        self._saved_at = time.monotonic()
         if self._watch:
             self._watch.save()
 
-    def example(self, content: bytes) -> np.ndarray:
-        """Return a file as ``predict`` reads it, uint8 (1, …). UndecodableError: it is not usable."""
+    def example(self, content: bytes) -> tuple[np.ndarray, list[int]]:
+        """Return a file as ``predict`` reads it, uint8 (1, …), and the side of an image. UndecodableError: unusable."""
         if not self.has_images:
-            return as_rows([cleaned(content)], *self.input_shape)
+            return as_rows([cleaned(content)], *self.input_shape), []
         stored, side = stored_image(content, self.input_shape, self.job)
-        pixels = pixels_of([stored], form_of_any(self.input_shape, self.job.form.resize), self.input_shape[2])
-        self._sides.append(side)
-        return pixels
+        form = form_of_any(self.input_shape, self.job.form.resize)
+        return pixels_of([stored], form, self.input_shape[2]), [side]
 
     def answer(self, outputs: np.ndarray) -> dict[str, Any]:
         """Return the labels and all probabilities, the greatest first, or the values of one example as JSON data."""

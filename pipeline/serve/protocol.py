@@ -6,6 +6,7 @@ https://github.com/kserve/open-inference-protocol and Triton's ``extension_binar
 import json
 import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -75,13 +76,13 @@ def _values(tensor: _Input, binary: bytes) -> np.ndarray:
         if not tensor.parameters.get(_BINARY_BYTES) == len(binary) == count:
             raise _refused(tensor.name, f"data, or {count} bytes after the JSON part", f"{len(binary)} bytes")
         return np.frombuffer(binary, np.uint8)
-    try:
-        values = np.array(tensor.data).ravel()
-    except ValueError:
-        raise _refused(f"{tensor.name}.data", f"{count} numbers", "lists of different lengths") from None
-    if len(values) != count or values.dtype.kind != "i" or values.min() < 0 or values.max() > 255:
+    # NumPy would give all texts the length of the longest.
+    values = tensor.data
+    while {*map(type, values)} == {list} and len({*map(len, values)}) == 1:
+        values = [*chain.from_iterable(values)]
+    if len(values) != count or {*map(type, values)} != {int} or min(values) < 0 or max(values) > 255:
         raise _refused(f"{tensor.name}.data", f"{count} integers from 0 to 255", f"{len(values)} values")
-    return values.astype(np.uint8)
+    return np.array(values, np.uint8)
 
 
 def reply(request: InferRequest, outputs: np.ndarray, model: ServedModel) -> Response:

@@ -3,6 +3,7 @@
 import logging
 import socket
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,19 @@ _logger = logging.getLogger(__name__)
 
 def serve(service: Service, manifest: dict[str, Any]) -> None:
     """Answer requests until SIGINT or SIGTERM. ``manifest`` is that of the run's records."""
-    try:
-        listener = socket.create_server((service.host, service.port), backlog=2048)
-    except (OSError, OverflowError) as error:
-        address = f"{service.host}:{service.port}"
-        raise SettingsError(f"--port: cannot listen on {address} ({error}). Pass another port or host.") from None
-    model, port = load(service, manifest), listener.getsockname()[1]
-    _logger.info("Serving %s at http://%s:%d. Press Ctrl-C to stop.", model.name, service.host, port)
+    listener = listening(service)
+    service, model = replace(service, port=listener.getsockname()[1]), load(service, manifest)
+    _logger.info("Serving %s at http://%s. Press Ctrl-C to stop.", model.name, service.address)
     server_of(service, model).run(sockets=[listener])
+
+
+def listening(service: Service) -> socket.socket:
+    """Return a socket that accepts connections."""
+    family = socket.AF_INET6 if ":" in service.host else socket.AF_INET
+    try:
+        return socket.create_server((service.host, service.port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"--host or --port: cannot listen on {service.address} ({error}). Pass others.") from None
 
 
 def load(service: Service, manifest: dict[str, Any]) -> ServedModel:

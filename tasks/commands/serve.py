@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import logging
+from functools import partial
 from importlib.util import find_spec
 
 from pipeline.errors import SettingsError
@@ -17,11 +18,15 @@ from tasks.stage import Stage
 _logger = logging.getLogger(__name__)
 
 
-def number(text: str) -> float:
-    """The type of a limit."""
-    if not 0 < (value := float(text)) < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return value
+def number(text: str, kind: type = float, least: str = "0.000001", name: str = "a number") -> float:
+    """The type of a limit. The smallest size is a byte."""
+    with contextlib.suppress(ValueError):
+        if float(least) <= (value := kind(text)) <= 1e6:
+            return value
+    raise argparse.ArgumentTypeError(f"expected {name} from {least} to 1000000, got {text}")
+
+
+integer = partial(number, kind=int, least="1", name="an integer")
 
 
 @command(
@@ -30,11 +35,12 @@ def number(text: str) -> float:
     argument("--port", type=int, default=8000, help="port to listen on, by default 8000. 0 selects a free port"),
     argument("--max-body", type=number, default=20, metavar="MB", help="size of a request, by default 20"),
     argument("--timeout", type=number, default=30, metavar="SECONDS", help="time of a request, by default 30"),
-    argument("--concurrency", type=number, default=64, metavar="N", help="requests at once, by default 64"),
+    argument("--concurrency", type=integer, default=64, metavar="N", help="requests at once, by default 64"),
 )
 def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Serve a trained model, by default on this machine only."""
-    if missing := [name for name in ("fastapi", "onnxruntime", "tf2onnx", "uvicorn") if not find_spec(name)]:
+    needed = ("fastapi", "onnx", "onnxruntime", "python_multipart", "tf2onnx", "uvicorn")
+    if missing := [name for name in needed if not find_spec(name)]:
         raise SettingsError(
             f"serve: the package {missing[0]} is not installed. Install it with: {install_command('serve')}"
         )
@@ -45,9 +51,9 @@ def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         port=arguments.port,
         max_body_bytes=int(arguments.max_body * 1e6),
         timeout_seconds=arguments.timeout,
-        concurrency=int(arguments.concurrency),
+        concurrency=arguments.concurrency,
     )
-    if service.host not in LOOPBACK:
+    if not service.is_local:
         _logger.warning("Other machines can reach the server, which has no authentication and no encryption.")
     interrupt.listen()
     with contextlib.suppress(KeyboardInterrupt):

@@ -3,10 +3,14 @@
 import asyncio
 import io
 import json
+import logging
+import re
 import select
 import socket
 import threading
+import tracemalloc
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +22,14 @@ pytest.importorskip("fastapi", reason="the optional packages of serve are not in
 
 
 def setup_module() -> None:
-    global Batches, httpx, triton, Service, load, load_trained, predict_rows
+    global Batches, HTTPException, httpx, triton, Service, load, load_trained, predict_rows, protocol
     import httpx
     import tritonclient.http as triton
+    from fastapi import HTTPException
 
     from pipeline.predict import rows as predict_rows
     from pipeline.runs.load_model import load_trained
-    from pipeline.serve import Service
+    from pipeline.serve import Service, protocol
     from pipeline.serve.batching import Batches
     from pipeline.serve.server import load
 
@@ -78,6 +83,11 @@ def test_the_client_of_triton_gets_the_outputs_of_the_model(model, address, rng)
             answer = client.infer("tiny-1", [tensor], outputs=asked, request_id="a")
             np.testing.assert_allclose(answer.as_numpy("output_0"), expected, atol=1e-6)
             assert answer.get_response()["id"] == "a"
+        # The only version.
+        assert client.is_model_ready("tiny-1", "1")
+        assert not client.is_model_ready("tiny-1", "2")
+        assert client.get_model_metadata("tiny-1", "1") == about
+        np.testing.assert_allclose(client.infer("tiny-1", [tensor], "1").as_numpy("output_0"), expected, atol=1e-6)
         # Without outputs, the client asks for all of them as binary data.
         np.testing.assert_allclose(client.infer("tiny-1", [tensor]).as_numpy("output_0"), expected, atol=1e-6)
 
@@ -118,7 +128,8 @@ def test_every_problem_gets_the_answer_of_the_command_predict(kind, tmp_path):
     for content in (b"A text.", "Näher als der Rest.".encode()) if "text" in kind else map(encoded, (20, 120)):
         path.write_bytes(content)
         (row,) = next(getattr(predict_rows, rows)([str(path)], job, loaded)).to_pylist()
-        found = served.answer(*served.outputs(served.example(content)))
+        example, _ = served.example(content)
+        found = served.answer(*served.outputs(example))
         if kind == "regression":
             assert found["values"] == {label: pytest.approx(row[label], abs=1e-5) for label in LABELS}
             continue
@@ -160,7 +171,10 @@ BAD = {
     "too great": (INFER, asked({"data": [256] * 3072}), 400, "expected 3072 integers from 0 to 255"),
     "far too great": (INFER, asked({"data": [2**70] * 3072}), 400, "expected 3072 integers from 0 to 255"),
     "too few": (INFER, asked({"data": [1]}), 400, "images.data: expected 3072 integers from 0 to 255, got 1 values."),
-    "ragged": (INFER, asked({"data": [[1], [1, 2]]}), 400, "got lists of different lengths."),
+    "ragged": (INFER, asked({"data": [[1], [1, 2]]}), 400, "expected 3072 integers from 0 to 255, got 2 values."),
+    "true": (INFER, asked({"data": [True] * 3072}), 400, "expected 3072 integers from 0 to 255"),
+    "text": (INFER, asked({"data": ["0"] * 3072}), 400, "expected 3072 integers from 0 to 255"),
+    "mixed depths": (INFER, asked({"data": [[0], 0]}), 400, "expected 3072 integers from 0 to 255"),
     "other model": ("/v2/models/x/infer", asked(), 404, "POST /v2/models/x/infer: not found."),
     "other path": ("/v3", b"", 404, "POST /v3: not found."),
     "other method": ("/healthz", b"", 405, "POST /healthz: method not allowed."),
@@ -177,6 +191,24 @@ def test_bad_input_gets_a_sentence(case, client):
     assert expected in answer.json()["error"]
 
 
+def test_nested_data_is_read_in_the_order_of_the_shape(model):
+    images = np.arange(2 * 3072, dtype=np.uint8).reshape(2, *SHAPE)
+    for data in (images.tolist(), images.ravel().tolist()):
+        _, found = protocol.parse({}, asked({"shape": images.shape, "data": data}), model)
+        np.testing.assert_array_equal(found, images)
+
+
+def test_a_long_text_among_the_data_takes_no_memory(model):
+    body = asked({"data": ["x" * 100_000] + [""] * 700})
+    tracemalloc.start()
+    with pytest.raises(HTTPException, match="integers from 0 to 255"):
+        protocol.parse({}, body, model)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # An array of texts would have 280 MB.
+    assert peak < 5_000_000
+
+
 @pytest.mark.parametrize("stated", ["x", "-1", "99999", "9" * 5000, "\u00b2"])
 def test_a_wrong_length_of_the_json_part_is_refused(stated, client):
     headers = {"Inference-Header-Content-Length": stated.encode("latin-1")}
@@ -191,12 +223,20 @@ def test_binary_data_must_have_the_size_of_the_shape(client):
         assert client.post(INFER, content=begin + bytes(extra), headers=headers).status_code == status
 
 
+def counted(client):
+    """Numbers of requests by status."""
+    found = re.findall(r'requests_total\{status="(\d+)"\} (\d+)', client.get("/metrics").text)
+    return Counter({status: int(count) for status, count in found})
+
+
 def test_a_form_without_a_file_is_refused(client):
+    before = counted(client)
     headers = {"Content-Type": "multipart/form-data; boundary=a"}
     assert client.post("/predict", content=b"--a--\r\n", headers=headers).status_code == 422
     answer = client.post("/predict", content=b"no form", headers={"Content-Type": "multipart/form-data"})
     assert answer.status_code == 400
     assert "Missing boundary" in answer.json()["error"]
+    assert counted(client) - before == {"400": 1, "422": 1}
 
 
 def opened(address, head):
@@ -219,6 +259,39 @@ def test_a_stream_is_refused_when_it_is_too_long(address):
             sent += connection.send(chunk)
         assert b" 413 " in connection.recv(100)
     assert sent < 1_000_000_000
+
+
+@pytest.mark.parametrize("kind", ["image/png", "multipart/form-data; boundary=a"])
+def test_a_client_that_leaves_is_counted_without_an_error(kind, address, client, caplog):
+    before = counted(client)
+    with opened(address, f"Content-Length: 1000\r\nContent-Type: {kind}") as connection:
+        connection.sendall(b"--a\r\n")
+    while counted(client) == before:
+        pass
+    assert counted(client) - before == {"499": 1}
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_other_sites_cannot_send_requests(client, address):
+    for origin in ("https://evil.example", "http://127.0.0.1:1", "null", "http://["):
+        for path in ("/predict", INFER, "/v2/repository/index"):
+            answer = client.post(path, content=encoded(30), headers={"Origin": origin})
+            assert answer.status_code == 403
+            assert answer.json()["error"].startswith(f"Origin: expected {address}, got {origin}.")
+    assert client.post("/predict", content=encoded(30), headers={"Origin": f"http://{address}"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "::1", "0.0.0.0"])
+def test_only_a_server_for_other_machines_accepts_other_hosts(host, model):
+    service = Service(model.job, host)
+    with serving(model, host=host) as address:
+        for name, expected in ((service.address.rpartition(":")[0], 200), ("localhost", 200), ("evil.example", 400)):
+            answer = httpx.get(f"http://{address}/healthz", headers={"Host": f"{name}:1"}, trust_env=False)
+            assert answer.status_code == (expected if service.is_local else 200)
+
+
+def test_health_is_answered_without_a_body(client):
+    assert client.head("/healthz").status_code == 200
 
 
 def test_requests_for_another_host_are_refused(client):
@@ -264,14 +337,18 @@ def test_a_stopped_server_answers_requests_that_have_begun(model):
 
 
 def test_predictions_are_counted_if_the_run_is_watched(tmp_path):
-    job = write_served_run(tmp_path / "runs" / "tiny-1", is_watched=True)
-    with serving(load(Service(job), MANIFEST)) as address:
+    served = load(Service(write_served_run(tmp_path / "runs" / "tiny-1", is_watched=True)), MANIFEST)
+    # A prediction that nobody gets is not counted, nor is the size of its file.
+    served.outputs(served.example(encoded(20))[0])
+    with serving(served, save_counts_seconds=0.1) as address:
         for level in (220, 20, 20):
             httpx.post(f"http://{address}/predict", content=encoded(level), trust_env=False)
         assert httpx.post(f"http://{address}{INFER}", content=asked(), trust_env=False).status_code == 200
         httpx.post(f"http://{address}/predict", content=b"no image", trust_env=False)
-    (file,) = (tmp_path / "watched" / "tiny-1").glob("2*.json")
-    counts = json.loads(file.read_text())["counts"]
+        # The server at work saves them, without another request.
+        counts, files = {}, (tmp_path / "watched" / "tiny-1").glob
+        while sum(counts.get("label", {}).values()) < 4:
+            counts = next((json.loads(file.read_text())["counts"] for file in files("2*.json")), {})
     assert counts["label"] == {"<b>light</b>": 1, "dark": 3}
     # Tensors have no files.
     assert counts["size"] == {"32 to 63 pixels": 3}

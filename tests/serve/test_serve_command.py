@@ -25,8 +25,12 @@ def luigi(tmp_path):
         (("mlp",), "RUN: expected a run in "),
         (("champion",), "RUN: expected a champion in "),
         (("cnn-1",), "RUN: expected a finished run with weights.safetensors, got "),
-        (("--timeout", "0"), "--timeout: expected a number above 0, got 0."),
-        (("--max-body", "much"), "--max-body: invalid number value: 'much'."),
+        (("--timeout", "0"), "--timeout: expected a number from 0.000001 to 1000000, got 0."),
+        (("--timeout", "nan"), "--timeout: expected a number from 0.000001 to 1000000, got nan."),
+        (("--max-body", "much"), "--max-body: expected a number from 0.000001 to 1000000, got much."),
+        (("--max-body", "1e-7"), "--max-body: expected a number from 0.000001 to 1000000, got 1e-7."),
+        (("--concurrency", "0"), "--concurrency: expected an integer from 1 to 1000000, got 0."),
+        (("--concurrency", "1.5"), "--concurrency: expected an integer from 1 to 1000000, got 1.5."),
     ],
 )
 def test_a_wrong_run_or_limit_is_refused(flags, message, luigi):
@@ -36,9 +40,10 @@ def test_a_wrong_run_or_limit_is_refused(flags, message, luigi):
     assert message in done.stderr
 
 
-def test_a_package_that_is_not_installed_is_named(luigi, monkeypatch):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "serve: the package uvicorn is not installed. Install it with: " in luigi.command("serve").stderr
+@pytest.mark.parametrize("name", ["onnx", "python_multipart", "uvicorn"])
+def test_a_package_that_is_not_installed_is_named(name, luigi, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    assert f"serve: the package {name} is not installed. Install it with: " in luigi.command("serve").stderr
 
 
 def test_a_port_in_use_and_a_model_of_next_tokens_are_refused():
@@ -49,8 +54,10 @@ def test_a_port_in_use_and_a_model_of_next_tokens_are_refused():
 
     with socket.create_server(("127.0.0.1", 0)) as used:
         port = used.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"--port: cannot listen on 127.0.0.1:{port} "):
+        with pytest.raises(SettingsError, match=f"--host or --port: cannot listen on 127.0.0.1:{port} "):
             serve(Service(Job("run", ("a",)), port=port), {})
+    with pytest.raises(SettingsError, match=r"--host or --port: cannot listen on \[::2\]:0 "):
+        serve(Service(Job("run", ("a",)), host="::2"), {})
     spec = {"tokens": {"shape": (9,), "dtype": "uint8"}}
     manifest = {"problem": "next_token", "feature_spec": spec, "label_names": ["a", "b"]}
     with pytest.raises(SettingsError, match="RUN: expected a run on images, or on texts with labels, got next_token"):

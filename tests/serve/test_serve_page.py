@@ -1,5 +1,7 @@
 """The page of the server in a real browser."""
 
+import dataclasses
+
 import pytest
 from axe_core_python.selenium import Axe
 from chromium import chromium
@@ -72,6 +74,16 @@ def test_a_dropped_image_gets_labels_with_probabilities(browser, tmp_path):
         assert browser.execute_script("return window.foreign") is None
     chosen.send_keys(str(tmp_path / "bright.jpg"))
     assert shown(browser, "Failed")[1] == []
+
+
+def test_labels_that_are_integers_are_shown_by_probability(browser, tmp_path):
+    manifest = MANIFEST | {"label_names": ("0", "1")}
+    job = dataclasses.replace(write_served_run(tmp_path / "tiny-1", manifest), label_names=("0", "1"))
+    with serving(load(Service(job), manifest)) as address:
+        browser.get(f"http://{address}/")
+        (tmp_path / "bright.png").write_bytes(encoded(220))
+        browser.find_element(By.CSS_SELECTOR, "input").send_keys(str(tmp_path / "bright.png"))
+        assert shown(browser, "Prediction: 1")[1] == ["1 99.5%", "0 0.5%"]
 
 
 def test_a_written_text_gets_labels_with_probabilities(browser, tmp_path):
