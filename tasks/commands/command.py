@@ -163,16 +163,14 @@ def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
 
 def _judged(argument: str, finished: Mapping[Path, "RunRecord"]) -> Path:
     """The newest requested run of the newest report, which must have reached its thresholds."""
-    from pipeline.runs.record import FINISHED
-
     folder, found = root_folder() / layout.REPORT, "none"
     # While a run trains, the report has only a page.
     if (file := folder / layout.REPORT_DATA).is_file():
         check_files(folder, read_manifest(folder), shared=True)
         report = json.loads(file.read_text(encoding="utf-8"))
-        # As compare_with chooses it. A retrained run has another time.
-        asked = [run for run in report["runs"] if run["fingerprint"] in report["current"]]
-        keys = [(run["fingerprint"], run["finished_at"]) for run in asked if run["status"] == FINISHED][:1]
+        # The newest is the first. None was skipped if the gate passed. A retrained run has another time.
+        requested = [run for run in report["runs"] if run["fingerprint"] in report["current"]]
+        keys = [(run["fingerprint"], run["finished_at"]) for run in requested[:1]]
         runs = [run for run, record in finished.items() if (record.fingerprint, record.finished_at) in keys]
         if not (gate := report["gate"]):
             found = "one without thresholds"

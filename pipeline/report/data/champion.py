@@ -61,8 +61,7 @@ class Difference:
 class Comparison:
     """The newest run and the run in use. Without a ``total``, ``obstacle`` is the reason, which ``is_expected`` or not.
 
-    ``interval`` bounds the total difference with a confidence of 90%. It is empty if a loss is not finite. ``labels``
-    begins with the least p value.
+    ``interval`` bounds a finite total difference with a confidence of 90%. ``labels`` begins with the least p value.
     """
 
     newest: Run
@@ -165,7 +164,7 @@ def worse_probability(gains: np.ndarray) -> float:
         return float(bdtr(int((gains > 0).sum()), int((gains != 0).sum()), 0.5))
     options = {"permutation_type": "samples", "alternative": "less", **_options()}
     # It requires two examples. A zero changes no sum.
-    draws = np.pad(gains, (0, max(0, 2 - len(gains))))
+    draws = gains if len(gains) > 1 else np.append(gains, 0)
     return float(scipy.stats.permutation_test((draws,), np.mean, **options).pvalue)
 
 
