@@ -31,9 +31,10 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def computing(_: FastAPI) -> AsyncIterator[None]:
-        tasks = asyncio.gather(batches.run(), save_counts())
+        tasks = [asyncio.create_task(task) for task in (batches.run(), save_counts())]
         yield
-        tasks.cancel()
+        for task in tasks:
+            task.cancel()
         model.save_counts()
 
     async def save_counts() -> None:
@@ -70,9 +71,7 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
     async def infer(request: Request) -> Response:
         async with limits.admitted(request) as bounded:
             asked, inputs = await read(protocol.parse, request.headers, await bounded.body(), model)
-            outputs = await batches.outputs(inputs)
-            model.count(outputs)
-            return protocol.reply(asked, outputs, model)
+            return protocol.reply(asked, model.counted(await batches.outputs(inputs)), model)
 
     @app.post("/predict")
     async def predict(request: Request) -> dict[str, Any]:
@@ -81,9 +80,7 @@ def app_of(service: Service, model: ServedModel) -> FastAPI:
                 example, sides = await read(model.example, await _file(bounded))
             except UndecodableError as error:
                 raise HTTPException(422, f"The file cannot be used: {error}.") from None
-            outputs = await batches.outputs(example)
-            model.count(outputs, sides)
-            return model.answer(*outputs)
+            return model.answer(*model.counted(await batches.outputs(example), sides))
 
     return app
 

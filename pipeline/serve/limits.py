@@ -45,8 +45,7 @@ class Limits:
                 self._active -= 1
             status = 200
         except ClientDisconnect:
-            status = 499
-            raise HTTPException(status, "The client closed the connection.") from None
+            raise HTTPException(status := 499, "The client closed the connection.") from None
         except HTTPException as error:
             status = error.status_code
             raise

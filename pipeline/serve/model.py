@@ -36,10 +36,11 @@ class ServedModel:
         (outputs,) = self._session.run(None, {self.input_name: inputs})
         return outputs
 
-    def count(self, outputs: np.ndarray, sides: Sequence[int] = ()) -> None:
-        """Count predictions, and the shorter sides of their images, if the run is watched."""
+    def counted(self, outputs: np.ndarray, sides: Sequence[int] = ()) -> np.ndarray:
+        """Return outputs. Count them, and the shorter sides of their images, if the run is watched."""
         if self._watch:
             self._watch.add(outputs, sides)
+        return outputs
 
     def save_counts(self) -> None:
         """Record the counts of predictions since the last time, if the run is watched."""

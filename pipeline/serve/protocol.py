@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from fastapi import HTTPException
 from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
+from pydantic_core import from_json
 from starlette.responses import JSONResponse, Response
 
 from pipeline.serve.model import ServedModel
@@ -57,10 +58,13 @@ def parse(headers: Mapping[str, str], body: bytes, model: ServedModel) -> tuple[
     if not (length.isascii() and length.isdecimal() and len(length) < 12 and int(length) <= len(body)):
         raise _refused(_JSON_BYTES, "the number of bytes of the JSON part", length)
     try:
-        request = InferRequest.model_validate_json(body[: int(length)])
+        # The JSON parser of a model takes twice the memory for short lists.
+        request = InferRequest.model_validate(from_json(body[: int(length)]))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise HTTPException(400, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}.") from None
+    except ValueError as error:
+        raise HTTPException(400, f"body: Invalid JSON: {error}.") from None
     (tensor,) = request.inputs
     if tensor.name != model.input_name:
         raise _refused("inputs", f"the input {model.input_name}", tensor.name)

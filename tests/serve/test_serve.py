@@ -1,6 +1,7 @@
 """The server: the Open Inference Protocol by Triton's client, files, limits, and what it refuses."""
 
 import asyncio
+import gc
 import io
 import json
 import logging
@@ -8,6 +9,7 @@ import re
 import select
 import socket
 import threading
+import time
 import tracemalloc
 import zlib
 from collections import Counter
@@ -223,6 +225,12 @@ def test_binary_data_must_have_the_size_of_the_shape(client):
         assert client.post(INFER, content=begin + bytes(extra), headers=headers).status_code == status
 
 
+def wait_until(is_so):
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+
+
 def counted(client):
     """Numbers of requests by status."""
     found = re.findall(r'requests_total\{status="(\d+)"\} (\d+)', client.get("/metrics").text)
@@ -266,8 +274,7 @@ def test_a_client_that_leaves_is_counted_without_an_error(kind, address, client,
     before = counted(client)
     with opened(address, f"Content-Length: 1000\r\nContent-Type: {kind}") as connection:
         connection.sendall(b"--a\r\n")
-    while counted(client) == before:
-        pass
+    wait_until(lambda: counted(client) != before)
     assert counted(client) - before == {"499": 1}
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
@@ -322,7 +329,7 @@ def test_a_request_that_takes_too_long_ends(model):
         assert b" 503 " in connection.recv(100)
 
 
-def test_a_stopped_server_answers_requests_that_have_begun(model):
+def test_a_stopped_server_answers_requests_that_have_begun(model, caplog):
     image, answers = encoded(220), []
     with serving(model) as address:
         connection = opened(address, f"Content-Length: {len(image)}")
@@ -333,10 +340,17 @@ def test_a_stopped_server_answers_requests_that_have_begun(model):
     assert b" 200 " in answers[0]
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://{address}/healthz", trust_env=False)
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_predictions_are_counted_if_the_run_is_watched(tmp_path):
     served = load(Service(write_served_run(tmp_path / "runs" / "tiny-1", is_watched=True)), MANIFEST)
+
+    def read_counts():
+        files = (tmp_path / "watched" / "tiny-1").glob("2*.json")
+        return next((json.loads(file.read_text())["counts"] for file in files), {})
+
     # A prediction that nobody gets is not counted, nor is the size of its file.
     served.outputs(served.example(encoded(20))[0])
     with serving(served, save_counts_seconds=0.1) as address:
@@ -345,9 +359,8 @@ def test_predictions_are_counted_if_the_run_is_watched(tmp_path):
         assert httpx.post(f"http://{address}{INFER}", content=asked(), trust_env=False).status_code == 200
         httpx.post(f"http://{address}/predict", content=b"no image", trust_env=False)
         # The server at work saves them, without another request.
-        counts, files = {}, (tmp_path / "watched" / "tiny-1").glob
-        while sum(counts.get("label", {}).values()) < 4:
-            counts = next((json.loads(file.read_text())["counts"] for file in files("2*.json")), {})
+        wait_until(lambda: read_counts().get("confidence", {}).get("90% to 100%") == 4)
+    counts = read_counts()
     assert counts["label"] == {"<b>light</b>": 1, "dark": 3}
     # Tensors have no files.
     assert counts["size"] == {"32 to 63 pixels": 3}
