@@ -261,7 +261,7 @@ def end_when(path, process):
 
 
 def test_a_child_that_dies_is_named_with_its_signal_and_replaced():
-    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* Run the command again to resume"):
+    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* Finished stages and epochs are kept"):
         call("die")
     assert call("pid")
 

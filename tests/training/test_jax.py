@@ -264,6 +264,6 @@ def test_a_killed_process_is_reported_with_the_remedy(small_records, tmp_path, c
             child.kill()
 
     killing = at_log_line("Epoch 1/", kill)
-    with killing, pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* Run the command again to resume"):
+    with killing, pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* Finished stages and epochs are kept"):
         run(small_records, tmp_path / "run", backend="jax", **{**PLAIN, "epochs": 1000})
     assert not list(tmp_path.glob(".drawn-*"))
