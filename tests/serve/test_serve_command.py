@@ -82,6 +82,9 @@ def test_a_signal_stops_the_server_after_the_requests_that_have_begun(first_run,
     def parts():
         image = encoded(220)
         yield image[:10]
+        # A request that the server has not read yet has not begun.
+        while "tensorcraft_active_requests 1.0" not in httpx.get(f"{address}/metrics", trust_env=False).text:
+            pass
         process.send_signal(signal.SIGTERM)
         # The server no longer accepts connections.
         while True:
