@@ -20,8 +20,8 @@ from pipeline.models.build import build_for_task
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import EVALUATION_NAME, Problem, open_split
 from pipeline.problems.results import results_of
-from pipeline.runs.exporters import Exporter
-from pipeline.runs.formats import OUTPUT, Onnx, Predict, TrainedModel
+from pipeline.runs.exporters import OUTPUT, Exporter
+from pipeline.runs.formats import Onnx, Predict, TrainedModel
 from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.settings.training import EXPORTERS

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+#: Name of the only output of a format.
+OUTPUT = "output_0"
+
 
 @dataclass(frozen=True)
 class Exporter:

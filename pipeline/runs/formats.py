@@ -16,12 +16,11 @@ from pipeline.models.model import LOGITS
 from pipeline.problems import problem_of_records
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
+from pipeline.runs.exporters import OUTPUT
 
 #: Signatures of the SavedModel: uint8 images (batch, height, width, channels) or texts (batch, bytes), and strings
 #: (batch,) of encoded images or texts in UTF-8.
 PIXELS_SIGNATURE, ENCODED_SIGNATURE, UTF8_SIGNATURE = "serving_default", "encoded_images", "utf8_texts"
-#: Name of the only output of a format.
-OUTPUT = "output_0"
 
 #: Inputs (batch, …) → outputs (batch, …), probabilities instead of logits.
 Predict = Callable[[np.ndarray], np.ndarray]

@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
 from pydantic_core import from_json
 from starlette.responses import JSONResponse, Response
 
+from pipeline.runs.exporters import OUTPUT
 from pipeline.serve.model import ServedModel
 
-OUTPUT = "output_0"
 _JSON_BYTES, _BINARY_BYTES = "Inference-Header-Content-Length", "binary_data_size"
 
 
