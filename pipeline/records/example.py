@@ -19,8 +19,7 @@ from pipeline.records.rows import VARINT_BITS, Rows
 
 # A TFRecord frame has a uint64 length and its uint32 masked CRC-32C before the record, and the CRC-32C of the record
 # after it.
-FRAME_HEAD_BYTES = 12
-FRAME_TAIL_BYTES = 4
+FRAME_HEAD_BYTES, FRAME_TAIL_BYTES = 12, 4
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -52,11 +51,9 @@ def masked_checksums(records: Iterable[bytes | np.ndarray]) -> np.ndarray:
 
 
 def parse_batch(serialized: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
-    """Parse a batch of serialized ``tf.train.Example`` records, string (batch,).
+    """Parse all features except the key of a batch of serialized ``tf.train.Example`` records, string (batch,).
 
-    Returns:
-        All features except the key. Integers are int32 (batch,), other raw features (batch, *shape), and all others
-        string (batch,).
+    Integers become int32 (batch,), other raw features (batch, *shape), and all others string (batch,).
     """
     kinds = {name: tf.int64 if spec[name].is_number else tf.string for name in spec if name != KEY}
     parsed = tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()})

@@ -108,11 +108,7 @@ def image_spec(
     shape: tuple[int | None, ...], encoding: str = "raw", label: Feature = Feature((), "int64")
 ) -> FeatureSpec:
     """The spec of uint8 images (height, width, channels) with labels and keys."""
-    return {
-        IMAGE: Feature(tuple(shape), "uint8", encoding),
-        KEY: Feature((), "string", "utf8"),
-        LABEL: label,
-    }
+    return {IMAGE: Feature(tuple(shape), "uint8", encoding), KEY: Feature((), "string", "utf8"), LABEL: label}
 
 
 def content_name(names: Iterable[str]) -> str:
@@ -216,9 +212,8 @@ def stored_form(
 ) -> ImageForm | None:
     """The form of the images of a source with these features. None for a text.
 
-    Raises:
-        SettingsError: The images vary in size and ``image_size`` is 0. They are not encoded, but ``encoding`` or
-            ``store_side`` requires it. Or a text has an ``image_size``.
+    SettingsError: the images vary in size and ``image_size`` is 0, or a text has an ``image_size``. Or the images are
+    not encoded, but ``encoding`` or ``store_side`` requires it.
     """
     size, encoding = settings.image_size, settings.encoding
     if size == AUTO:
@@ -229,22 +224,14 @@ def stored_form(
         return None
     image = features[IMAGE]
     if not size and None in image.shape:
-        refuse(
-            "Records",
-            "image_size",
-            "auto, or pixels per side such as 96, because the images of the dataset vary in size",
-            size,
-        )
+        refuse("Records", "image_size", "auto or pixels per side, because the images of the dataset vary in size", size)
     if encoding not in ("raw", "auto") and image.encoding == "raw":
         refuse("Records", "encoding", "raw or auto, because the images of the dataset are not encoded", encoding)
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
-    side = _store_side(size, settings.store_side, encoding, image.shape[2])
-    return ImageForm(
-        *(size, settings.resize if size else "crop", encoding, shorter_sides[0]),
-        **({"store_side": side, "store_quality": _STORE_QUALITY} if side else {}),
-    )
+    side, resize = _store_side(size, settings.store_side, encoding, image.shape[2]), settings.resize if size else "crop"
+    return ImageForm(size, resize, encoding, shorter_sides[0], side, _STORE_QUALITY if side else 0)
 
 
 def _store_side(size: int, requested: str, encoding: str, channels: int) -> int:
@@ -254,11 +241,7 @@ def _store_side(size: int, requested: str, encoding: str, channels: int) -> int:
         return 0
     side = round(_STORE_RATIO * size) if requested == "auto" else int(requested)
     if not can_shrink or side < size:
-        refuse(
-            *("Records", "store_side"),
-            "auto, original, or for encoded images a number of pixels that is not below image_size",
-            requested,
-        )
+        refuse("Records", "store_side", "auto, original, or a side of encoded images not below image_size", requested)
     return side
 
 

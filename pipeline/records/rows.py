@@ -7,11 +7,9 @@ contains the positions, so that programs can map a file into memory and read it 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import SettingsError
 from pipeline.records.features import KEY, LABEL, FeatureSpec, spec_from_json
 
 VARINT_BITS = 7
@@ -26,18 +24,9 @@ class Rows:
     slices: Mapping[str, slice]
 
     @classmethod
-    def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Rows":
-        """Read the positions for a split from the manifest of the records in ``folder``.
-
-        Raises:
-            SettingsError: The records differ in length, or an earlier version wrote them.
-        """
-        layout = manifest["splits"][split].get("rows")
-        if layout is None:
-            raise SettingsError(
-                f"{folder}: expected records of one length. These differ in length, or an earlier version wrote them. "
-                'Run "tensorcraft run" to rebuild them.'
-            )
+    def of_manifest(cls, manifest: Mapping, split: str) -> "Rows":
+        """Read the positions for a split from the manifest of records of one length."""
+        layout = manifest["splits"][split]["rows"]
         slices = {name: slice(*bounds) for name, bounds in layout["places"].items()}
         return cls(spec_from_json(manifest["feature_spec"]), layout["frame_bytes"], slices)
 

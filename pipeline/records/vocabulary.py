@@ -37,11 +37,7 @@ class Vocabulary:
         return self.names == BYTES
 
     def encode(self, text: str) -> np.ndarray:
-        """Convert a text to tokens, uint8 (tokens,).
-
-        Raises:
-            UnknownCharacterError: A character is not in the vocabulary.
-        """
+        """Convert a text to tokens, uint8 (tokens,). UnknownCharacterError: a character is not in the vocabulary."""
         if self.is_bytes:
             return np.frombuffer(text.encode(), np.uint8)
         # In the order of the code points.

@@ -20,13 +20,12 @@ from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, content_name
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards import workers
-from pipeline.shards.croissant import write_croissant
 from pipeline.shards.engine import running
+from pipeline.shards.metadata import write_croissant, write_tfds_metadata
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import Store, shared_by_workers
 from pipeline.shards.splits import split_sizes
 from pipeline.shards.summary import BlockStats, summarize
-from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.shards.writers import Batch, ShardId, writer_of
 from pipeline.sources import Location, SourceInfo
 from pipeline.sources.source import read_batches

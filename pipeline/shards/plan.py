@@ -13,9 +13,9 @@ import numpy as np
 from pipeline.records.example import FixedLayout
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.settings.data import RecordsSettings
+from pipeline.shards.metadata import shard_name
 from pipeline.shards.shared import Shared
 from pipeline.shards.splits import divided, split_of_each
-from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources.file_index import example_keys
 from pipeline.sources.source import Location, SourceInfo
 

@@ -1,7 +1,4 @@
-"""The index of a source of files, with its examples, the skipped files with reasons, and a check for changes.
-
-The source's artifact contains the index.
-"""
+"""The index of a source of files in its artifact, with the examples, the skipped files, and a check for changes."""
 
 import hashlib
 import json
@@ -89,7 +86,7 @@ class FileIndex:
     def digest(self) -> str:
         """Hex sha256 of paths, labels, contents and groups of the examples, and of the skipped paths with reasons."""
         content = {
-            split: [list(one.paths), list(one.labels), list(one.digests), *([list(one.groups)] if one.groups else [])]
+            split: [one.paths, one.labels, one.digests, *([one.groups] if one.groups else [])]
             for split, one in self.splits.items()
         }
         left_out = [[one.path, one.reason] for one in self.skipped]
@@ -112,9 +109,8 @@ class FileIndex:
         ``stamps_by_path`` contains the stamps of all existing files, and ``memory`` the digests of files read before.
         """
         recorded = {path: file for path, file in self.files.items() if file[0]}
-        restamped = [
-            path for path, stamp in stamps_by_path.items() if path in recorded and [*stamp] != [*recorded[path][0]]
-        ]
+        known = stamps_by_path.keys() & recorded
+        restamped = [path for path in stamps_by_path if path in known and [*stamps_by_path[path]] != recorded[path][0]]
         same_size = [path for path in restamped if stamps_by_path[path][0] == recorded[path][0][0]]
         current_digests = digests(folder, same_size, memory)
         yield from (change(path, "removed") for path in recorded if path not in stamps_by_path)

@@ -1,5 +1,6 @@
 """The base classes of sources of user files, with or without a label per example."""
 
+import inspect
 import logging
 import os
 import re
@@ -65,10 +66,12 @@ class SourceFiles:
 
 
 class FileSource(Kind):
-    """Files at [Source] path. Subclasses find them."""
+    """Files at [Source] path. Subclasses find them. The first line of their docstrings describes them in messages."""
 
     #: Name of an example in messages.
     noun: ClassVar[str] = "image"
+    #: Whether the path must be a folder. None allows both.
+    needs_folder: ClassVar[bool | None] = None
 
     @property
     def path(self) -> Path:
@@ -83,8 +86,8 @@ class FileSource(Kind):
         return name if name[:1].isalpha() else f"{self.settings.dataset}_{name}".rstrip("_")
 
     def is_folder(self) -> bool:
-        """Whether the path is a folder."""
-        return self.path.is_dir()
+        """Whether the path is a folder, even if it is missing."""
+        return self.path.is_dir() if self.needs_folder is None else self.needs_folder
 
     def is_at_hand(self) -> bool:
         """Whether the path exists."""
@@ -103,16 +106,8 @@ class FileSource(Kind):
         return self.path if self.is_folder() else self.path.parent
 
     @abstractmethod
-    def _expected(self) -> str:
-        """Description of the data in messages."""
-
-    @abstractmethod
     def find_files(self) -> SourceFiles:
-        """The files of the source.
-
-        Raises:
-            SettingsError: The path contains no such source, or too few examples.
-        """
+        """The files of the source. SettingsError: the path contains no such source, or too few examples."""
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Path → stamp of the files that exist, to be compared with ``index``."""
@@ -127,8 +122,7 @@ class FileSource(Kind):
     def all_stamps(self) -> dict[str, Stamp]:
         """Path → stamp of the file, or of all files of the folder in the order of their paths.
 
-        Raises:
-            SettingsError: A folder cannot be read, or a link leads out of the folder.
+        SettingsError: a folder cannot be read, or a link to a folder leads out of it.
         """
         if not self.is_folder():
             return stamps_of(self.folder(), [self.path.name])
@@ -136,7 +130,8 @@ class FileSource(Kind):
 
     def refuse(self, hint: str = "", expected: str = "", setting: str = "path") -> NoReturn:
         """Raise the error for data that cannot be used. See ``setting_error.refuse``."""
-        refuse("Source", setting, expected or self._expected(), getattr(self.settings, setting), hint)
+        form = inspect.getdoc(type(self)).partition("\n")[0].rstrip(".")
+        refuse("Source", setting, expected or form[0].lower() + form[1:], getattr(self.settings, setting), hint)
 
 
 class LabeledSource(FileSource):
@@ -204,10 +199,6 @@ class LabeledSource(FileSource):
                 "a column whose values are in one split each",
                 "group_column",
             )
-        if len(splits) < 2:
-            self.refuse(
-                f" All rows have {min(splits)!r}.", "a column with at least two different values", "group_column"
-            )
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""
@@ -245,18 +236,18 @@ def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], file
 def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int, noun: str) -> None:
     if not skipped:
         return
-    listed, share = _listed(skipped), settings.max_bad_share
+    listed, count = _listed(skipped), f"{len(skipped):,} of {total:,} {noun}s"
     if settings.on_bad_example == "fail":
         raise DamagedArtifactError(
-            f"{settings.path}: {len(skipped):,} of {total:,} {noun}s cannot be used. Repair or remove them, or skip "
+            f"{settings.path}: {count} cannot be used. Repair or remove them, or skip "
             f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
         )
-    if len(skipped) > share * total:
+    if len(skipped) > settings.max_bad_share * total:
         raise DamagedArtifactError(
-            f"{settings.path}: {len(skipped):,} of {total:,} {noun}s cannot be used, more than [Source] max_bad_share "
-            f"= {share}. Repair or remove them, or increase max_bad_share.\n{listed}"
+            f"{settings.path}: {count} cannot be used, more than [Source] max_bad_share "
+            f"= {settings.max_bad_share}. Repair or remove them, or increase max_bad_share.\n{listed}"
         )
-    _logger.warning("Skipping %s of %s %ss.\n%s", f"{len(skipped):,}", f"{total:,}", noun, listed)
+    _logger.warning("Skipping %s.\n%s", count, listed)
 
 
 @message
@@ -274,27 +265,21 @@ def natural(label: str) -> list[tuple[int, int, str]]:
 def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, ...]:
     """Validate the names of the labels, which appear in files, paths and reports.
 
-    Raises:
-        SettingsError: There are fewer than two labels, or a name is not allowed.
+    SettingsError: there are fewer than two labels, or a name is not allowed.
     """
-    # Of the space alone: any other character that has no looks cannot be told from another.
-    if odd := [label for label in names if not label.isprintable() or label != label.strip()]:
-        refuse("Source", setting, "labels of one or more printable characters", path, _rename(odd))
     composed = Counter(unicodedata.normalize("NFC", label) for label in names)
-    if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
+    if odd := [
+        label
+        for label in names
+        if not label.isprintable() or label != label.strip() or composed[unicodedata.normalize("NFC", label)] > 1
+    ]:
         refuse(
-            *("Source", setting, "labels that differ in more than the encoding of accents", path, _rename(alike)),
+            *("Source", setting, "labels of printable characters that differ in more than the encoding of accents"),
+            *(path, f" Rename {', '.join(map(ascii, odd))}. Remove spaces at the start and the end."),
         )
     if len(names) < 2:
         refuse("Source", setting, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
     return tuple(names)
-
-
-@message
-def _rename(names: Sequence[str]) -> str:
-    spaces = any(name != name.strip() for name in names)
-    space = " Remove spaces at the start and the end." if spaces else ""
-    return f" Rename {', '.join(map(ascii, names))}.{space}"
 
 
 def split_called(name: str) -> str:

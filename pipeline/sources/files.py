@@ -1,5 +1,6 @@
 """Walks, contents, digests and stamps of user files."""
 
+import codecs
 import errno
 import hashlib
 import io
@@ -23,7 +24,6 @@ Result = TypeVar("Result")
 
 # A text with so few zero bytes is damaged.
 _MIN_ZEROS = 8
-_ENCODINGS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class UndecodableError(ValueError):
@@ -57,12 +57,6 @@ def leads_out(link: str, to: str) -> str:
     return f" {quoted(link)} is a link to {to}, outside the folder. Replace the link with a copy."
 
 
-@message
-def cannot_be_read(path: str, reason: str) -> str:
-    """Hint that the operating system refuses to read a file or folder."""
-    return f" {quoted(path)} cannot be read ({reason}). Change its permissions, or run as another user."
-
-
 def stamps(folder: Path, refuse: Callable[[str, str], NoReturn]) -> dict[str, Stamp]:
     """Stamps of all files below ``folder``, by path. Hidden files are left out.
 
@@ -72,7 +66,9 @@ def stamps(folder: Path, refuse: Callable[[str, str], NoReturn]) -> dict[str, St
     stamps, root = {}, os.path.realpath(folder)
 
     def fail(error: OSError) -> NoReturn:
-        refuse(cannot_be_read(error.filename, error.strerror), "readable folders")
+        refuse(
+            f" {quoted(error.filename)} cannot be read ({error.strerror}). Change its permissions.", "readable folders"
+        )
 
     for current, subfolders, names in os.walk(folder, onerror=fail):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
@@ -130,21 +126,13 @@ def _opened(path: str | Path) -> Iterator[io.FileIO]:
 
 
 def read_file(path: str | Path) -> bytes:
-    """Read a file.
-
-    Raises:
-        OSError: The file is missing, cannot be read, or is no regular file.
-    """
+    """Read a file. OSError: it is missing, cannot be read, or is no regular file."""
     with _opened(path) as file:
         return file.read()
 
 
 def read_below(folder: str, path: str) -> bytes:
-    """Read a file of a folder.
-
-    Raises:
-        UndecodableError: The file cannot be read, or a link leads out of the folder.
-    """
+    """Read a file of a folder. UndecodableError: it cannot be read, or a link leads out of the folder."""
     full_path = os.path.join(folder, path)
     # Few files are links.
     real = os.path.realpath(full_path) if os.path.islink(full_path) else _real(os.path.dirname(full_path))
@@ -195,17 +183,12 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
 
 
 def detect_encoding(content: bytes) -> str:
-    """The likely encoding of a text that is not in UTF-8, which is UTF-16, UTF-32 or other. "" for UTF-8."""
-    for mark, name in _ENCODINGS.items():
-        if content.startswith(mark):
-            return name
+    """The likely encoding of a text that is not in UTF-8, which is UTF-16 or other. "" for UTF-8."""
     # In UTF-16 half the bytes of European languages are zero, and every second byte of spaces and line ends.
     even, odd = content[::2].count(0), content[1::2].count(0)
-    if max(even, odd) > max(_MIN_ZEROS, len(content) / 16, 8 * min(even, odd)):
+    is_striped = max(even, odd) > max(_MIN_ZEROS, len(content) / 16, 8 * min(even, odd))
+    if is_striped or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    # In UTF-32 every fourth byte is zero, and two more of European languages.
-    if even + odd > max(_MIN_ZEROS, len(content) / 4):
-        return "UTF-32"
     try:
         content.decode()
     except UnicodeDecodeError:

@@ -143,8 +143,7 @@ def _examined(read: Callable[[str, Address], bytes], folder: str, example: Examp
 def inspect(content: bytes) -> Picture:
     """Decode a file, and return its properties. The compressed pixels of a complete JPEG are left out.
 
-    Raises:
-        UndecodableError: The file is no image, is truncated or damaged, or has too many pixels.
+    UndecodableError: the file is no image, is truncated or damaged, or has too many pixels.
     """
     image = _opened(_without_pixels(content))
     (width, height), mode, kind = image.size, image.mode, image.format
@@ -236,10 +235,7 @@ def encode_plain(
 ) -> bytes:
     """Convert an image to an upright one of 8 bits in gray or RGB, as a PNG or a JPEG.
 
-    ``side`` is the new shorter side of a larger image. 0 keeps the size.
-
-    Raises:
-        UndecodableError: The file cannot be decoded.
+    ``side`` is the new shorter side of a larger image. 0 keeps the size. UndecodableError: the file cannot be decoded.
     """
     image = _opened(content)
     size = [max(1, round(length * side / min(image.size))) for length in image.size]
@@ -266,10 +262,8 @@ def encode_plain(
         if transposition is not None:
             image = image.transpose(transposition)
         plain = io.BytesIO()
-        if encoding == "jpeg":
-            image.save(plain, "JPEG", quality=quality, subsampling=0)
-        else:
-            image.save(plain, "PNG", compress_level=1)
+        # Each format ignores the options of the other.
+        image.save(plain, encoding, quality=quality, subsampling=0, compress_level=1)
     return plain.getvalue()
 
 
@@ -322,7 +316,7 @@ def _opened(content: bytes) -> Image.Image:
         raise UndecodableError("floating-point pixels are not supported")
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise UndecodableError("claims too many pixels", f"{width} × {height}, more than {MAX_PIXELS:,}")
+        raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}")
     return image
 
 
@@ -350,7 +344,6 @@ def _describe_format(begin: bytes) -> str:
         "a JPEG 2000 image, convert it to PNG": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
         "an SVG drawing, convert it to PNG": rb"(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg",
         "an HTML page, the download probably failed": rb"(<!--.*?-->\s*)*<(!doctype html|html|head|body)",
-        "a PDF document": rb"%PDF",
     }
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     matching = (name for name, pattern in formats.items() if re.match(pattern, begin, re.DOTALL | re.IGNORECASE))

@@ -5,14 +5,13 @@ Subfolders of a label's folder have the same label. Files next to the labels' fo
 """
 
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
-from pipeline.errors import message, plural
+from pipeline.errors import plural
 from pipeline.records.features import Feature, image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
 from pipeline.sources.file_index import Address, Example, Skipped
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
 _MAX_NAMES = 5
 # Names that may stand for either split.
 _LIKE_SPLITS = {"eval", "holdout"}
-# Files of operating systems, and notes, tables and programs beside images.
-_OF_SYSTEMS = {"thumbs.db", "desktop.ini"}
-_NEVER_ENDINGS = {".txt", ".md", ".pdf", ".doc", ".docx", ".html", ".htm", ".xml", ".json", ".yaml", ".yml", ".ini"}
-_NEVER_ENDINGS |= {".csv", ".tsv", ".xls", ".xlsx", ".parquet", ".db", ".log", ".py", ".ipynb", ".npy", ".mat", ".zip"}
-_NEVER_ENDINGS |= {".tar", ".gz"}
+# Endings of notes, tables and programs beside images.
+_NEVER_ENDINGS = "txt|md|pdf|docx?|html?|xml|json|ya?ml|ini|csv|tsv|xlsx?|parquet|db|log|py|ipynb|npy|mat|zip|tar|gz"
 # First bytes of JPEG, PNG, GIF, WebP and TIFF files.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 
@@ -60,15 +56,14 @@ class ImageSource(LabeledSource):
     def facts(self, files: SourceFiles, examined: Sequence["Picture"]) -> dict:
         """Fields of ``SourceInfo`` that depend on the images."""
         encodings = {picture.encoding for picture in examined}
-        shapes = {(picture.height, picture.width) for picture in examined}
-        sides = sorted(min(picture.height, picture.width) for picture in examined)
-        sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
+        sizes = [(picture.height, picture.width) for picture in examined]
+        sides = sorted(map(min, sizes))
         channels = 1 if all(picture.gray for picture in examined) else 3
-        encoding = encodings.pop() if len(encodings) == 1 else "image"
+        shape = (*(sizes[0] if len({*sizes}) == 1 else (None, None)), channels)
         vector_type = _VECTOR_TYPES.get(files.problem)
         label = Feature((len(files.label_names),), vector_type) if vector_type else Feature((), "int64")
         return {
-            "features": image_spec((*sizes, channels), encoding, label),
+            "features": image_spec(shape, encodings.pop() if len(encodings) == 1 else "image", label),
             "problem": files.problem,
             "shorter_sides": (sides[0], sides[len(sides) // 2], sides[-1]),
             "side_counts": Counter(str(side.bit_length() - 1) for side in sides),
@@ -99,24 +94,17 @@ def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) ->
 class LabelFolders(LabeledSource):
     """A folder with a subfolder per label."""
 
-    @message
-    def _expected(self) -> str:
-        return f"a folder of {self.noun}s, <label>/<{self.noun}> or train/<label>/<{self.noun}>"
-
-    def may_be_example(self, path: str) -> bool:
-        """Whether the name of a file allows it to be an example."""
-        return path.rpartition("/")[2].lower() not in _OF_SYSTEMS
-
-    def is_folder(self) -> bool:
-        """True, even if the folder is missing."""
-        return True
+    needs_folder = True
+    #: Regular expression for the names of files that are no examples, in lower case. Here those of operating systems.
+    other_files: ClassVar[str] = r"thumbs\.db|desktop\.ini"
 
     def find_files(self) -> SourceFiles:
         """The examples below folders of labels."""
         stamps = self.all_stamps()
-        examples = self._examples({path: stamp for path, stamp in stamps.items() if self.may_be_example(path)})
+        others = {path for path in stamps if re.fullmatch(self.other_files, path.rpartition("/")[2].lower())}
+        examples = self._examples({path: stamp for path, stamp in stamps.items() if path not in others})
         # Files beside the folders of the labels are expected.
-        if ignored := sorted(path for path in stamps if "/" in path and not self.may_be_example(path)):
+        if ignored := sorted(path for path in others if "/" in path):
             count = plural(len(ignored), "file")
             _logger.info("Ignoring %s whose names are not those of %ss, such as %s.", count, self.noun, ignored[0])
         if not self.settings.label_pattern:
@@ -136,14 +124,23 @@ class LabelFolders(LabeledSource):
         parts, pattern = {file: file.split("/") for file in files}, self.settings.label_pattern
         label_folders = 0 if pattern else 1
         splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
-        is_deep = any(len(one) > 1 + label_folders for one in parts.values())
-        if "train" in splits.values():
-            self._check_splits(splits, is_deep, len(files))
-        has_splits = is_deep and all(splits.values())
+        is_deep, has_train = any(len(one) > 1 + label_folders for one in parts.values()), "train" in splits.values()
+        # A label may be called train.
+        extra = sorted(name for name, split in splits.items() if not split)
+        like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
+        if has_train and is_deep and extra and len(like_splits) > 1:
+            self.refuse(
+                f" Found {', '.join(map(ascii, extra))}. Rename folders of splits, and move other folders elsewhere.",
+                "only the folders train, validation and test",
+            )
+        has_splits = is_deep and not extra
         parts = {file: one for file, one in parts.items() if len(one) > label_folders + has_splits}
-        if not parts:
-            self.refuse(_no_label_folders(len(files), self.noun))
-        if has_splits and "train" not in splits.values():
+        if not parts or (has_train and not is_deep and not extra):
+            self.refuse(
+                f" Found {plural(len(files), self.noun)} but no label folders. For a folder of one label, pass the "
+                f"folder above it. For labels in the names of the {self.noun}s, set label_pattern."
+            )
+        if has_splits and not has_train:
             self.refuse(" It has no train split.")
         labels = self._labels_by(pattern, parts) if pattern else {file: one[has_splits] for file, one in parts.items()}
         return [
@@ -162,39 +159,17 @@ class LabelFolders(LabeledSource):
             )
         return {file: match["label"] for file, match in matches.items()}
 
-    def _check_splits(self, splits: Mapping[str, str], is_deep: bool, num_files: int) -> None:
-        """Refuse folders of splits that look like labels."""
-        extra = sorted(name for name, split in splits.items() if not split)
-        if not is_deep and not extra:
-            self.refuse(_no_label_folders(num_files, self.noun))
-        like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
-        if is_deep and extra and len(like_splits) > 1:
-            self.refuse(
-                f" Found {', '.join(map(ascii, extra))}. Rename folders of splits, and move other folders elsewhere.",
-                "only the folders train, validation and test",
-            )
-
 
 class ImageFolder(LabelFolders, ImageSource):
-    """A folder of images. Files whose extension is never that of an image are no examples."""
+    """A folder of images, <label>/<image> or train/<label>/<image>.
+
+    Files whose extension is never that of an image are no examples.
+    """
 
     file_names = r".*\.(jpe?g|png|bmp|gif|webp|tiff?|avif|hei[cf])"
+    other_files = rf"{LabelFolders.other_files}|.*\.({_NEVER_ENDINGS})"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
         """Whether a file is an image, by its name or its first bytes."""
         return super().has_file(path) or first_bytes(path).startswith(_SIGNATURES)
-
-    def may_be_example(self, path: str) -> bool:
-        """Whether the name of a file allows it to be an image."""
-        return super().may_be_example(path) and os.path.splitext(path)[1].lower() not in _NEVER_ENDINGS
-
-
-@message
-def _no_label_folders(files: int, noun: str) -> str:
-    if not files:
-        return f" It contains no {noun}s."
-    return (
-        f" Found {plural(files, noun)} but no label folders. For a folder of one label, pass the folder above it. "
-        f"For labels in the names of the {noun}s, set label_pattern."
-    )

@@ -17,12 +17,10 @@ from pipeline.sources.image_folder import LabelFolders
 from pipeline.sources.source import Location, SourceInfo
 from pipeline.sources.table import KNOWN_COLUMNS, Table
 from pipeline.sources.table_labels import CLASSES
-from pipeline.sources.text import mapped_file
+from pipeline.sources.text import READ_AT_ONCE, mapped_file
 
 if TYPE_CHECKING:
     import numpy as np
-
-_READ_AT_ONCE = 4_096
 
 
 class LabeledTexts(LabeledSource):
@@ -45,7 +43,7 @@ class LabeledTexts(LabeledSource):
         examined, skipped = {}, []
         for split, examples in files.examples.items():
             ends, end = [], 0
-            with _path(artifact, split, "texts").open("wb") as output:
+            with (artifact / f"{split}.texts").open("wb") as output:
                 for example in examples:
                     content = b""
                     try:
@@ -58,7 +56,7 @@ class LabeledTexts(LabeledSource):
                     examined[example.path] = Examined(digest=hashlib.sha256(content).hexdigest(), num_bytes=len(text))
                     ends.append(end := end + len(text))
                     output.write(text)
-            np.array(ends, "<i8").tofile(_path(artifact, split, "ends"))
+            np.array(ends, "<i8").tofile(artifact / f"{split}.ends")
         return examined, skipped
 
     def facts(self, files: SourceFiles, examined: Sequence[Examined]) -> dict:
@@ -72,11 +70,14 @@ class LabeledTexts(LabeledSource):
 
 
 class TextFolder(LabelFolders, LabeledTexts):
-    """A folder of text files with a subfolder per label."""
+    """A folder of texts, <label>/<text> or train/<label>/<text>."""
 
 
 class TextTable(LabeledTexts, Table):
-    """A file of texts, their labels and optionally their splits. A text is called after the number of its row."""
+    """A table of texts: a CSV, TSV or Parquet file.
+
+    A text is called after the number of its row.
+    """
 
     content_column = "text_column"
 
@@ -107,8 +108,7 @@ class TextTable(LabeledTexts, Table):
 def cleaned(content: bytes) -> bytes:
     """Return a text in UTF-8 with line feeds as line ends, without a byte order mark and white space around it.
 
-    Raises:
-        UndecodableError: The text has another encoding, is empty or contains zero bytes, which pad the records.
+    UndecodableError: the text has another encoding, is empty or contains zero bytes, which pad the records.
     """
     if detect_encoding(content):
         raise UndecodableError("not UTF-8 text")
@@ -135,18 +135,14 @@ def as_rows(texts: Sequence[bytes], length: int) -> "np.ndarray":
 def read_texts(
     info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
 ) -> Iterator[dict[str, "np.ndarray"]]:
-    """Read the examples ``start`` to ``stop - 1`` of a split in order. See ``source.read_batches``.
-
-    Raises:
-        DamagedArtifactError: The source's artifact is missing or contains other texts.
-    """
+    """Read a range of a split. See ``source.read_batches``."""
     import numpy as np
 
     (length,), labels = info.features[TEXT].shape, read_index(location.listing).splits[split].labels
     ends = [0, *_ends(Path(location.artifact), split, info.num_examples[split])]
-    texts = mapped_file(_path(Path(location.artifact), split, "texts"), int(ends[-1]))
-    for first in range(start, stop, _READ_AT_ONCE):
-        last = min(first + _READ_AT_ONCE, stop)
+    texts = mapped_file(Path(location.artifact, f"{split}.texts"), int(ends[-1]))
+    for first in range(start, stop, READ_AT_ONCE):
+        last = min(first + READ_AT_ONCE, stop)
         batch = [texts[ends[row] : ends[row + 1]].tobytes() for row in range(first, last)]
         yield {TEXT: as_rows(batch, length), LABEL: np.array(labels[first:last], np.int64)}
 
@@ -161,9 +157,4 @@ def count_longer(info: SourceInfo, artifact: Path) -> int:
 
 
 def _ends(artifact: Path, split: str, num_examples: int) -> "np.ndarray":
-    return mapped_file(_path(artifact, split, "ends"), 8 * num_examples).view("<i8")
-
-
-def _path(artifact: Path, split: str, ending: str) -> Path:
-    """The file with the texts of a split in the source's artifact, or with their ends."""
-    return artifact / f"{split}.{ending}"
+    return mapped_file(artifact / f"{split}.ends", 8 * num_examples).view("<i8")

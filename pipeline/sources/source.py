@@ -50,8 +50,6 @@ SOURCES = Registry(
 class SourceInfo:
     """Contents of a source, independent of its path."""
 
-    _LISTS: ClassVar = ("label_names", "value_range", "shorter_sides")
-
     dataset: str
     #: Key of ``SOURCES``.
     origin: str
@@ -83,13 +81,12 @@ class SourceInfo:
     @classmethod
     def from_json(cls, stored: Mapping) -> "SourceInfo":
         """Read the output of ``to_json``."""
-        lists = {name: tuple(stored[name]) for name in cls._LISTS}
+        lists = {name: tuple(stored[name]) for name in ("label_names", "value_range", "shorter_sides")}
         return cls(**{**stored, "features": spec_from_json(stored["features"]), **lists})
 
     def to_json(self) -> dict:
         """JSON data, equal for equal infos."""
-        lists = {name: list(getattr(self, name)) for name in self._LISTS}
-        return {**vars(self), "features": spec_to_json(self.features), **lists}
+        return {**vars(self), "features": spec_to_json(self.features)}
 
     @property
     def is_sequence(self) -> bool:
@@ -99,28 +96,22 @@ class SourceInfo:
     def cut(self, settings: RecordsSettings) -> "SourceInfo":
         """Cut a text into examples of ``sequence_length`` + 1 tokens, and labeled texts to ``text_length`` bytes.
 
-        Raises:
-            SettingsError: A split is too short for one example.
+        SettingsError: a split is too short for one example.
         """
+        size, counts = settings.sequence_length, {}
         if TEXT in self.features:
-            (longest,) = self.features[TEXT].shape
-            return self._with_shape((min(longest, settings.text_length),))
+            return self._with_size(min(*self.features[TEXT].shape, settings.text_length))
         if not self.is_sequence:
             return self
-        sequence_length = settings.sequence_length
         for split, tokens in self.num_examples.items():
-            if tokens <= sequence_length:
-                refuse(
-                    *("Records", "sequence_length"),
-                    f"fewer than the {tokens:,} characters of the {split} split",
-                    sequence_length,
-                )
-        counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
-        return replace(self._with_shape((sequence_length + 1,)), num_examples=counts)
+            if tokens <= size:
+                refuse("Records", "sequence_length", f"fewer than the {tokens:,} characters of the {split} split", size)
+            counts[split] = (tokens - 1) // size
+        return replace(self._with_size(size + 1), num_examples=counts)
 
-    def _with_shape(self, shape: tuple[int, ...]) -> "SourceInfo":
+    def _with_size(self, size: int) -> "SourceInfo":
         name = content_name(self.features)
-        return replace(self, features={**self.features, name: replace(self.features[name], shape=shape)})
+        return replace(self, features={**self.features, name: replace(self.features[name], shape=(size,))})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +168,7 @@ class Kind(ABC):
     def find(self, artifact: Path) -> SourceInfo:
         """Obtain and examine the data.
 
-        Args:
-            artifact: Folder for the index of the files and the tokens of a text.
+        ``artifact`` is the folder for the index of the files and the tokens of a text.
 
         Raises:
             DatasetUnavailableError: The data cannot be downloaded.
@@ -189,8 +179,7 @@ class Kind(ABC):
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each difference between the data and the artifact with this JSON of ``SourceInfo``.
 
-        Raises:
-            SettingsError: The path no longer contains usable data.
+        SettingsError: the path no longer contains usable data.
         """
         return iter(())
 
@@ -221,6 +210,7 @@ def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
         return SOURCES.load(SYNTHETIC)(settings).find(folder)
 
 
+@message
 def availability(settings: SourceSettings) -> str:
     """Describe how the dataset would be obtained. Raises the errors of ``resolve`` that come before a download."""
     kind = kind_of(settings)
@@ -229,14 +219,7 @@ def availability(settings: SourceSettings) -> str:
     except DatasetUnavailableError as error:
         if not settings.may_be_replaced:
             raise
-        return _described(kind, error)
-    return _described(kind)
-
-
-@message
-def _described(kind: Kind, unavailable: Exception | None = None) -> str:
-    if unavailable:
-        return f"unavailable, so a run uses the placeholder dataset. {unavailable}"
+        return f"unavailable, so a run uses the placeholder dataset. {error}"
     return f"{kind.name()} is available{'' if kind.is_at_hand() else ' for download'}"
 
 

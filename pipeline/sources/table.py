@@ -40,19 +40,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Table(ImageSource):
-    """A file that lists images, their labels and optionally their splits."""
+    """A table of images: a CSV, TSV or Parquet file."""
 
-    file_names = r".*\.(csv|tsv|parquet)"
+    file_names, needs_folder = r".*\.(csv|tsv|parquet)", False
     #: Setting of the column with the examples.
     content_column: ClassVar[str] = "path_column"
-
-    @message
-    def _expected(self) -> str:
-        return f"a table of {self.noun}s: a CSV, TSV or Parquet file"
-
-    def is_folder(self) -> bool:
-        """False, even if the path is a folder."""
-        return False
 
     def find_files(self) -> SourceFiles:
         """The images that the table lists."""
@@ -106,7 +98,7 @@ class Table(ImageSource):
         """Setting, name and cells of each column, as text because the label 007 is not the number 7."""
         ending = self.path.suffix.lower()
         if not self.has_name(self.path.name):
-            self.refuse(expected="a table that ends in .csv, .tsv or .parquet")
+            self.refuse()
         import pyarrow
         import pyarrow.parquet
 
@@ -124,10 +116,8 @@ class Table(ImageSource):
                         "columns of texts or numbers",
                     )
             table = pyarrow.parquet.read_table(self.path, columns=[name for _, name in wanted])
-            return [
-                (setting, name, table[name].cast(pyarrow.string()).fill_null("").to_pylist())
-                for setting, name in wanted
-            ]
+            cells = {name: table[name].cast(pyarrow.string()).fill_null("").to_pylist() for _, name in wanted}
+            return [(setting, name, cells[name]) for setting, name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
             self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
@@ -152,24 +142,16 @@ class Table(ImageSource):
         # Texts may be longer than the limit of the library.
         csv.field_size_limit(_MAX_CELL)
         with self.path.open(encoding="utf-8-sig", newline="") as file:
-            rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
-            names = next(rows, [])
-            self._check_header(names, delimiter)
-            wanted, rows = self._wanted(names), [*rows]
-        if bad := [(number, row) for number, row in enumerate(rows, start=1) if len(row) != len(names)]:
-            self.refuse(_rows(bad), f"a table with {len(names)} cells in each row")
-        return [(setting, name, [row[names.index(name)] for row in rows]) for setting, name in wanted]
-
-    def _check_header(self, names: Sequence[str], delimiter: str) -> None:
-        """Refuse another delimiter, and a missing header."""
-        if not names:
+            rows = [*filter(None, csv.reader(file, delimiter=delimiter, strict=True))]
+        if not rows:
             self.refuse(" It is empty.", "a table with rows")
-        for mark, symbol in _OTHER_DELIMITERS.items():
-            if mark != delimiter and mark in names[0] and len(names) == 1:
-                self.refuse(
-                    f" The header {names[0]!r:.80} has {symbol}. Save the table with commas (.csv) or tabs (.tsv).",
-                    "commas or tabs between the cells",
-                )
+        names, *rows = rows
+        if marks := [mark for mark in _OTHER_DELIMITERS if mark != delimiter and mark in names[0] and len(names) == 1]:
+            self.refuse(
+                f" The header {names[0]!r:.80} has {_OTHER_DELIMITERS[marks[0]]}. Save the table with commas (.csv) or "
+                "tabs (.tsv).",
+                "commas or tabs between the cells",
+            )
         column_names = (getattr(self.settings, self.content_column), self.settings.label_column)
         if any(map(_VALUE.fullmatch, names)) and not {*column_names} & {*names}:
             self.refuse(
@@ -177,6 +159,10 @@ class Table(ImageSource):
                 f"{','.join(column_names)}.",
                 "a table with a header",
             )
+        wanted = self._wanted(names)
+        if bad := [(number, row) for number, row in enumerate(rows, start=1) if len(row) != len(names)]:
+            self.refuse(_rows(bad), f"a table with {len(names)} cells in each row")
+        return [(setting, name, [row[names.index(name)] for row in rows]) for setting, name in wanted]
 
     def _wanted(self, names: Sequence[str]) -> list[tuple[str, str]]:
         """The setting and name of each column of the examples, the labels, the split and the group."""
@@ -196,15 +182,8 @@ class Table(ImageSource):
             elif names.count(name) == 1:
                 wanted.append((setting, name))
             else:
-                self.refuse(
-                    f" The table has {', '.join(names)}.{closest(name, names)}"
-                    + {
-                        "label_column": " Separate the names of several columns by commas.",
-                        "path_column": " For a table of texts, set dataset = text_table.",
-                    }.get(setting, ""),
-                    f"one column of {settings.path}",
-                    setting,
-                )
+                hint = closest(name, names)
+                self.refuse(f" The table has {', '.join(names)}.{hint}", f"one column of {settings.path}", setting)
         return wanted
 
     def _path_in_folder(self, path: str, folder: Path) -> str:
@@ -215,12 +194,10 @@ class Table(ImageSource):
         if "\\" in path and not os.path.lexists(folder / path):
             path = path.replace("\\", "/")
         path = str(PurePosixPath(path))
-        if not path.startswith("/"):
-            return path
         # By the names that folders have without links, too.
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         for one, top in ((path, str(folder)), (real, os.path.realpath(folder))):
-            if PurePosixPath(one).is_relative_to(top):
+            if path.startswith("/") and PurePosixPath(one).is_relative_to(top):
                 return os.path.relpath(one, top)
         return path
 
@@ -228,14 +205,13 @@ class Table(ImageSource):
         """Check that each row has one image below the table's folder, and a label unless there may be none."""
         numbered, may_be_empty = [*enumerate(rows, start=1)], bool(self.settings.label_separator)
         if bad := [
-            row for row in numbered if not (row[1][0] and (row[1][1] or may_be_empty) and split_called(row[1][2]))
+            (number, (path, label, split))
+            for number, (path, label, split) in numbered
+            if not (path and split_called(split)) or (_is_missing(label) and (label or not may_be_empty))
         ]:
-            self.refuse(_rows(bad), f"a {self.noun}, a label and a split (train, validation or test) in each row")
-        if bad := [(number, (row[1],)) for number, row in numbered if row[1] and _is_missing(row[1])]:
             self.refuse(
-                f"{_rows(bad)} Label or remove these rows. If this is the name of a label, rename the label.",
-                "a label in each row",
-                "label_column",
+                f"{_rows(bad)} Complete or remove these rows. If a cell has the name of a label, rename the label.",
+                f"a {self.noun}, a label and a split (train, validation or test) in each row",
             )
         if bad := [row for row in numbered if row[1][0][0] == "/" or "\0" in row[1][0] or ".." in row[1][0].split("/")]:
             self.refuse(_rows(bad), "paths below the table's folder")
@@ -252,8 +228,7 @@ def _is_missing(cell: str) -> bool:
 def _rows(rows: Sequence[tuple[int, Sequence[str]]]) -> str:
     """Numbers and cells of rows; the first below the header is row 1."""
     listed = ", ".join(f"row {number} ({', '.join(map(repr, cells))})" for number, cells in rows[:_MAX_ROWS])
-    more = len(rows[_MAX_ROWS:])
-    return f" Found {listed}{f', and {more:,} more' if more else ''}."
+    return f" Found {listed}{f', and {len(rows) - _MAX_ROWS:,} more' if len(rows) > _MAX_ROWS else ''}."
 
 
 @message

@@ -1,5 +1,6 @@
 """Labels and numbers in the columns of a table of images."""
 
+import itertools
 import logging
 import math
 import re
@@ -37,11 +38,9 @@ def targets_of(
 ) -> Targets:
     """Interpret the columns of the labels as [Source] problem, or detect the problem from their cells.
 
-    Raises:
-        SettingsError: The cells do not fit the problem.
+    SettingsError: the cells do not fit the problem.
     """
-    cells, problem = {*zip(*columns, strict=True)}, settings.problem
-    values = {cell for row in cells for cell in row}
+    values, problem = {*itertools.chain(*columns)}, settings.problem
     if problem == AUTO:
         problem = _detected_problem(settings, names, values)
     if problem == CLASSES:
@@ -55,26 +54,20 @@ def targets_of(
         found = checked_labels(sorted(frozenset().union(*parts), key=natural), settings.path, "label_column")
         return Targets(MULTI_LABEL, found, [tuple(int(name in labels) for name in found) for labels in parts])
     numbers = {cell: _number(cell) for cell in values}
-    valid = [number in (0, 1) if problem == MULTI_LABEL else math.isfinite(number) for number in numbers.values()]
-    if not all(valid):
-        bad = next(cell for cell, is_valid in zip(numbers, valid, strict=True) if not is_valid)
-        refuse(
-            f" Found {bad!r}. For labels with a separator, set label_separator.",
-            f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell",
-            "label_column",
-        )
+    for cell, number in numbers.items():
+        if not (number in (0, 1) if problem == MULTI_LABEL else math.isfinite(number)):
+            refuse(
+                f" Found {cell!r}. For labels with a separator, set label_separator.",
+                f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell",
+                "label_column",
+            )
     for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
         low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
         if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):
-            refuse(
-                f" Those of {name} are from {low} to {high}, which differ too little for 32 bits. Subtract a constant.",
-                "numbers that differ",
-                "label_column",
-            )
+            refuse(f" Those of {name} are all near {low}. Subtract a constant.", "numbers that differ", "label_column")
     kind = int if problem == MULTI_LABEL else float
-    return Targets(
-        problem, tuple(names), [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
-    )
+    rows = [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
+    return Targets(problem, tuple(names), rows)
 
 
 def _detected_problem(settings: SourceSettings, names: Sequence[str], values: Set[str]) -> str:

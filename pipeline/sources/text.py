@@ -14,21 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import DamagedArtifactError, message
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import Example, FileIndex, IndexedSplit
 from pipeline.sources.file_source import FileSource, SourceFiles, labels_in, split_called
-from pipeline.sources.files import (
-    cannot_be_read,
-    detect_encoding,
-    first_bytes,
-    is_in,
-    is_inside,
-    leads_out,
-    quoted,
-    read_file,
-)
+from pipeline.sources.files import UndecodableError, detect_encoding, first_bytes, is_in, quoted, read_below
 from pipeline.sources.source import Location, SourceInfo
 
 if TYPE_CHECKING:
@@ -37,19 +28,16 @@ if TYPE_CHECKING:
 #: Feature spec of a text, with tokens of its vocabulary and a key.
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
 
-_READ_AT_ONCE = 4_096
+#: Number of texts that are read at once.
+READ_AT_ONCE = 4_096
 
 _logger = logging.getLogger(__name__)
 
 
 class Text(FileSource):
-    """A text for next-token prediction."""
+    """A text file in UTF-8 or a folder of text files."""
 
     reader = "pipeline.sources.text:read_tokens"
-
-    @message
-    def _expected(self) -> str:
-        return "a text file in UTF-8 or a folder of text files"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
@@ -76,8 +64,6 @@ class Text(FileSource):
                 stamps=[one.stamp for one in entries],
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
             )
-        if len(names := set().union(*texts.values())) < 2:
-            self.refuse(f" It has only {min(names)!a}.", "a text of at least two different characters")
         facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
         index = FileIndex(splits, [], {})
         index.write(artifact)
@@ -108,14 +94,12 @@ class Text(FileSource):
         return files
 
     def _content(self, folder: Path, path: str) -> bytes:
-        real, root = os.path.realpath(folder / path), os.path.realpath(folder)
         # A file that is named may be a link to anywhere.
-        if self.is_folder() and not is_inside(real, root):
-            self.refuse(leads_out(path, real))
+        at = (str(folder), path) if self.is_folder() else os.path.split(os.path.realpath(folder / path))
         try:
-            return read_file(folder / path)
-        except OSError as error:
-            self.refuse(cannot_be_read(str(folder / path), error.strerror))
+            return read_below(*at)
+        except UndecodableError as error:
+            self.refuse(f" {quoted(path)}: {error}.")
 
     def _decoded(self, path: str, content: bytes) -> str:
         """The text of a file without a byte order mark and with line feeds as line ends."""
@@ -138,7 +122,7 @@ def written_tokens(texts: Mapping[str, str], folder: Path, *, test_share: float)
     for split in [split for split in SPLITS if split in texts]:
         tokens = vocabulary.encode(texts[split])
         num_tokens[split] = len(tokens)
-        tokens.tofile(_tokens_path(folder, split))
+        tokens.tofile(folder / f"{split}.tokens")
     return {
         "features": FEATURES,
         "problem": "next_token",
@@ -149,27 +133,18 @@ def written_tokens(texts: Mapping[str, str], folder: Path, *, test_share: float)
     }
 
 
-def _tokens_path(artifact: Path, split: str) -> Path:
-    """The file with the tokens of a split in the source's artifact."""
-    return artifact / f"{split}.tokens"
-
-
 def read_tokens(
     info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
 ) -> Iterator[dict[str, "np.ndarray"]]:
-    """Read the examples ``start`` to ``stop - 1`` of a split in order. See ``source.read_batches``.
-
-    Raises:
-        DamagedArtifactError: The source's artifact is missing or contains another text.
-    """
+    """Read a range of a split. See ``source.read_batches``."""
     import numpy as np
 
     name = content_name(info.features)
     (size,) = info.features[name].shape
-    tokens = mapped_file(_tokens_path(Path(location.artifact), split), stop * (size - 1) + 1)
+    tokens = mapped_file(Path(location.artifact, f"{split}.tokens"), stop * (size - 1) + 1)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
-    for first in range(start, stop, _READ_AT_ONCE):
-        yield {name: np.ascontiguousarray(windows[first : min(first + _READ_AT_ONCE, stop)])}
+    for first in range(start, stop, READ_AT_ONCE):
+        yield {name: np.ascontiguousarray(windows[first : min(first + READ_AT_ONCE, stop)])}
 
 
 def mapped_file(path: Path, num_bytes: int) -> "np.ndarray":
@@ -191,6 +166,6 @@ def text_digest(info: SourceInfo, artifact: Path) -> str:
 
     vocabulary, digest = Vocabulary(info.label_names), hashlib.sha256()
     for split in info.num_examples:
-        tokens = np.fromfile(_tokens_path(artifact, split), np.uint8)
+        tokens = np.fromfile(artifact / f"{split}.tokens", np.uint8)
         digest.update(tokens.tobytes() if vocabulary.is_bytes else vocabulary.decode(tokens).encode())
     return digest.hexdigest()

@@ -64,7 +64,7 @@ class Split:
             num_examples=manifest["splits"][split]["num_examples"],
             form=ImageForm.of_manifest(manifest),
             spec=spec,
-            layout=Rows.of_manifest(folder, manifest, split) if is_fixed(spec) else None,
+            layout=Rows.of_manifest(manifest, split) if is_fixed(spec) else None,
             shard_examples=tuple(shard["num_records"] for shard in shards),
             **contents,
         )

@@ -65,7 +65,7 @@ def test_a_dataset_of_tfds_has_its_citation_page_and_license(small_source, write
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_metadata_of_tfds_that_cannot_be_read_are_left_out(small_source, tmp_path, content):
-    from pipeline.shards.croissant import write_croissant
+    from pipeline.shards.metadata import write_croissant
     from pipeline.sources import Location
 
     (tmp_path / "dataset_info.json").write_text(content)

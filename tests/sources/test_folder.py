@@ -162,7 +162,7 @@ def a_linked_folder(tmp_path):
             lambda tmp_path: write_folder(tmp_path, a=1) / "a" / "000.png",
             "It is a file. Change it",
         ),
-        (empty, "It contains no images."),
+        (empty, "Found 0 images but no label folders."),
         (
             no_labels,
             "Found 1 image but no label folders. For a folder of one label, pass the folder above it. For labels",

@@ -152,7 +152,7 @@ def test_an_empty_cell_is_a_bad_text(tmp_path):
             {"dataset": "text_table"},
             r"text_column: expected one column .* has words, label",
         ),
-        (REVIEWS, ("words", "label"), {}, r"path_column: .* For a table of texts, set dataset = text_table"),
+        (REVIEWS, ("words", "label"), {}, r"path_column: .* The table has words, label\."),
         (
             [*REVIEWS, ("x", "")],
             ("text", "label"),

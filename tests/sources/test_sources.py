@@ -122,7 +122,7 @@ def test_any_range_is_the_same_examples(tiny_tfds, start, stop, tmp_path):
 
 def test_an_example_without_a_label_is_refused(tiny_tfds, tmp_path):
     info = dataclasses.replace(sources.resolve(settings(tiny_tfds), tmp_path), label_names=("airplane", "automobile"))
-    with pytest.raises(UnsupportedDatasetError, match=r"expected labels from 0 to 1, got 0 to 9 in the train split"):
+    with pytest.raises(UnsupportedDatasetError, match=r"expected labels from 0 to 1, got 0 to 9 in train"):
         list(read(info, tiny_tfds, "train", 0, 403))
 
 

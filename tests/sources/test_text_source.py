@@ -137,7 +137,6 @@ def test_a_changed_file_is_named(write, tmp_path):
             "The file is in UTF-16",
         ),
         ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "another encoding, such as Latin-1 or Windows-1252"),
-        ({"a_txt": TEXT.encode("utf-32-le")}, "a.txt: The file is in UTF-32"),
         ({"a_txt": "a text\0 with a zero"}, "a.txt has 1 zero bytes, so it is damaged or not a text"),
         ({"a_txt": "ab\0c"}, "a.txt has 1 zero bytes, so it is damaged or not a text"),
         (
@@ -145,7 +144,6 @@ def test_a_changed_file_is_named(write, tmp_path):
             "The folders neg, pos look like labels",
         ),
         ({"a_txt": ""}, "The train split is empty"),
-        ({"a_txt": "a" * 5000}, "at least two different characters.* It has only 'a'"),
         ({"test__a_txt": "a"}, "a folder train beside the folders of other splits"),
     ],
 )
@@ -160,7 +158,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_p
     assert resolved(settings, tmp_path / "inside").num_examples["train"] == 2 * len(TEXT)
     (tmp_path / "secret").write_text("of another")
     (tmp_path / "text" / "c.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(SettingsError, match=r"c\.txt is a link to .*secret, outside the folder"):
+    with pytest.raises(SettingsError, match=r"c\.txt: a link to a file outside the folder"):
         resolved(settings, tmp_path / "outside")
     # What is named is meant.
     assert resolved(asked(tmp_path / "text" / "c.txt"), tmp_path / "named")

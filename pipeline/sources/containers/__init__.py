@@ -7,13 +7,12 @@ occur twice, each image is called after its file and its number in this file.
 
 import os
 import re
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import DamagedArtifactError, PipelineError
 from pipeline.sources.file_index import Address, Example, FileIndex
-from pipeline.sources.file_source import LABELS_NAME, SourceFiles, checked_labels, split_called
+from pipeline.sources.file_source import LABELS_NAME, SourceFiles, checked_labels, natural, split_called
 from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, reading_damaged, stamps_of
 from pipeline.sources.image_folder import ImageSource
 
@@ -24,17 +23,16 @@ MAX_BYTES = 2**30
 class ContainerSource(ImageSource):
     """Images inside files. Subclasses list and read them."""
 
-    @abstractmethod
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
-        """List the images of a file. Their labels may be numbers, and their split None. Paths and groups may be empty.
+        """The names of numbered labels, if the file has them, and its images. Any exception means a damaged file.
 
-        Args:
-            path: Absolute path of the file.
-            file: Path below the folder, with which addresses begin.
-
-        Returns:
-            The names of numbered labels, if the file has them, and the images. An exception means a damaged file.
+        ``path`` is absolute, and ``file`` the path below the folder, with which addresses begin.
         """
+        return (), self.images_in(path, file)
+
+    def images_in(self, path: Path, file: str) -> Iterator[Example]:
+        """The images of a file. Their labels may be numbers, and their split None. Paths and groups may be empty."""
+        raise NotImplementedError
 
     def check(self) -> None:
         """Find the files, by their names alone."""
@@ -53,19 +51,15 @@ class ContainerSource(ImageSource):
             for file, (_, listed) in listings.items()
             for number, row in enumerate(listed)
         ]
-        if not rows:
-            self.refuse(" It contains no images.")
         has_splits = len({split_called(row.split) for *_, row in rows}) > 1
         paths = [_path(row, has_splits=has_splits) for *_, row in rows]
         if "" in paths or len({*paths}) < len(paths):
             paths = [f"{file}/{number}" if self.is_folder() else str(number) for file, number, _ in rows]
         examples = [row._replace(path=path) for path, (*_, row) in zip(paths, rows, strict=True)]
-        labels = checked_labels(names, self.settings.path, "path") if names else None
-        files = SourceFiles(
-            examples, self._stamps(), labels or self.ordered_labels(example.label for example in examples)
-        )
+        labels = names or sorted({row.label for row in examples}, key=natural)
+        files = SourceFiles(examples, self._stamps(), checked_labels(labels, self.settings.path, "path"))
         if "train" not in files.examples:
-            self.refuse(" It has no train split.")
+            self.refuse(" It has no images of the train split.")
         return files
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
@@ -111,9 +105,7 @@ class ContainerSource(ImageSource):
         elif not isinstance(label, str) or not label or (names and label not in names):
             self.refuse(f" Image {at[0]} of {quoted(at[1])} has the label {label!r}. Label or remove it.")
         if not split_called(split):
-            self.refuse(
-                f" Image {at[0]} of {quoted(at[1])} has the split {split!r}. Call it train, validation or test."
-            )
+            self.refuse(f" Image {at[0]} of {quoted(at[1])} has the split {split!r}, not train, validation or test.")
         return row._replace(label=label, split=split)
 
 

@@ -1,12 +1,11 @@
 """NumPy files with arrays of images and labels, such as x_train and y_train, or images and labels."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import machine
-from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource
 from pipeline.sources.file_index import Address, Example
 from pipeline.sources.file_source import split_called
@@ -39,20 +38,13 @@ def _array(path: Path, name: str) -> "np.ndarray":
 
 
 class Npz(ContainerSource):
-    """NumPy files of uint8 images and labels."""
+    """A NumPy file of uint8 images and labels, or a folder of them."""
 
     file_names = r".*\.npz"
     read = staticmethod(read_image)
 
-    @message
-    def _expected(self) -> str:
-        return "a NumPy file of images and labels, or a folder of them"
-
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
-        """The images of all splits. See ``ContainerSource``."""
-        return (), self._rows(path, file)
-
-    def _rows(self, path: Path, file: str) -> Iterator[Example]:
+    def images_in(self, path: Path, file: str) -> Iterator[Example]:
+        """The images of all splits."""
         import numpy as np
 
         with np.load(path, allow_pickle=False) as arrays:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import message
 from pipeline.sources.containers import MAX_BYTES, ContainerSource
 from pipeline.sources.file_index import Address, Example
 from pipeline.sources.files import UndecodableError, cached_until_replaced, reading_damaged
@@ -44,14 +43,10 @@ def _images(path: str, column: str, group: int) -> "pa.ChunkedArray":
 
 
 class Parquet(ContainerSource):
-    """Parquet files with a column of images."""
+    """A Parquet file with a column of images, or a folder of them."""
 
     file_names = r".*\.parquet"
     read = staticmethod(read_row)
-
-    @message
-    def _expected(self) -> str:
-        return "a Parquet file with a column of images, or a folder of them"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:

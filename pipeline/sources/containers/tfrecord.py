@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource, read_range
 from pipeline.sources.file_index import Example
 
@@ -22,14 +21,10 @@ _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 
 
 class TFRecord(ContainerSource):
-    """Uncompressed TFRecord files of ``tf.train.Example``."""
+    """An uncompressed TFRecord file of images and labels, or a folder of them."""
 
     file_names = r".*\.tfrecords?(-\d+-of-\d+)?|.*-\d+-of-\d+"
     read = staticmethod(read_range)
-
-    @message
-    def _expected(self) -> str:
-        return "an uncompressed TFRecord file of images and labels, or a folder of them"
 
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
         """The examples. See ``ContainerSource``."""
@@ -48,11 +43,11 @@ class TFRecord(ContainerSource):
         """The feature that a setting names. If it has its default, another preset may replace it."""
         name = getattr(self.settings, setting)
         candidates = [name, *presets[1:]] if name == presets[0] else [name]
-        if present := [candidate for candidate in candidates if candidate in features]:
-            return present[0]
-        return self.refuse(
-            f" The file has the features {', '.join(sorted(features))}.", f"a feature of {self.settings.path}", setting
-        )
+        present = [candidate for candidate in candidates if candidate in features]
+        if not present:
+            known = ", ".join(sorted(features))
+            self.refuse(f" The file has the features {known}.", f"a feature of {self.settings.path}", setting)
+        return present[0]
 
 
 def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:

@@ -7,10 +7,9 @@ import itertools
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.errors import message
 from pipeline.sources.containers import ContainerSource, read_range
 from pipeline.sources.file_index import Example
 from pipeline.sources.image_folder import ImageFolder
@@ -19,20 +18,13 @@ _MAX_LABEL_BYTES = 2**20
 
 
 class WebDataset(ContainerSource):
-    """Uncompressed tar files of images and labels."""
+    """An uncompressed tar file of images and labels, or a folder of them."""
 
     file_names = r".*\.tar"
     read = staticmethod(read_range)
 
-    @message
-    def _expected(self) -> str:
-        return "an uncompressed tar file of images and labels, or a folder of them"
-
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
-        """The examples with an image. See ``ContainerSource``."""
-        return (), self._rows(path, file)
-
-    def _rows(self, path: Path, file: str) -> Iterator[Example]:
+    def images_in(self, path: Path, file: str) -> Iterator[Example]:
+        """The examples with an image."""
         with tarfile.open(path, "r:") as tar:
             members = (member for member in tar if member.isreg() and not member.issparse())
             for _, group in itertools.groupby(members, lambda member: re.match(r"(.*/)?[^.]*", member.name)[0]):
