@@ -15,7 +15,7 @@ from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of, s
 from benchmarks.data import SPLITS, Bench, write_to
 from pipeline.records.features import stored_form
 from pipeline.settings.data import RecordsSettings
-from pipeline.shards.readiness import make_runner
+from pipeline.shards.engine import make_runner
 from pipeline.sources import Location
 from pipeline.sources.source import read_batches
 

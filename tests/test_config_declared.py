@@ -126,7 +126,7 @@ def test_config_file_and_messages_name_no_targets_of_make():
     sources = [path for name in ("pipeline", "tasks") for path in (PROJECT / name).rglob("*.py")]
     target = re.compile(rf"\bmake ({'|'.join(targets - {'config'})})\b")
     # They name targets for a clone alone.
-    allowed = {"optional_packages.py", "readiness.py"}
+    allowed = {"optional_packages.py", "engine.py"}
     assert {path.name for path in sources if target.search(path.read_text("utf-8"))} == allowed
 
 

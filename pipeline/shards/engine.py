@@ -1,9 +1,15 @@
-"""Execution of Beam pipelines in this process or on a cluster, with cancellation on the cluster."""
+"""Beam's runners, checks of their programs and services, and execution of pipelines with cancellation on a cluster.
+
+Beam's job servers wait minutes for an engine that does not answer, and Beam downloads programs by itself. The checks
+come before any work starts.
+"""
 
 import contextlib
 import logging
 import re
+import shutil
 import signal
+import socket
 import tempfile
 import threading
 import uuid
@@ -11,32 +17,59 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import apache_beam as beam
 import psutil
 import requests
 from apache_beam import pipeline as beam_pipeline
-from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.utils import interactive_utils
 from apache_beam.utils.subprocess_server import SubprocessServer
 
 from pipeline import errors
 from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError, plural
+from pipeline.optional_packages import install_command
 from pipeline.settings.data import RecordsSettings
+from pipeline.settings.setting_error import closest, refuse
 from pipeline.shards import workers
-from pipeline.shards.readiness import CONNECT_SECONDS, flag_of, make_options, make_runner, require_engine
 from pipeline.shards.shared import Store, shared_by_workers
 
+CONNECT_SECONDS = 5
+
+
+class Engine(NamedTuple):
+    """Flags with the address of an engine and with the path of its program."""
+
+    master: str = ""
+    program: str = ""
+
+
+#: The engine of each runner, by class name.
+ENGINES = {
+    "FlinkRunner": Engine("flink_master", "flink_job_server_jar"),
+    "SparkRunner": Engine("spark_master_url", "spark_job_server_jar"),
+    "PrismRunner": Engine(program="prism_location"),
+    "DaskRunner": Engine("dask_client_address"),
+}
+# The flag with the address of a running job server, for any engine.
+_JOB_ENDPOINT = "job_endpoint"
+# Beam starts these engines itself, or the configuration of the engine contains the address.
+_LOCAL_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\[(local|auto|collection)\]|yarn|k8s://.*")
+_PORTS = {"http": 80, "https": 443}
 # The last line of a traceback, to which Beam appends the name of the step.
 _RAISED = re.compile(r"^pipeline\.errors\.(?P<name>\w+): (?P<message>.*?)(?: \[while running .*)?$", re.MULTILINE)
 # More than the workers of most clusters, because the engine chooses the worker of each element.
 _NUM_TRIAL_ELEMENTS = 64
 # The thread in which Beam waits for one worker process. It raises if the process ends with an error.
 _WAITING_THREAD = "run_worker"
-# In the command line of worker processes that Beam itself starts.
-_WORKER_COMMAND = "apache_beam.runners.worker.sdk_worker_main"
 # The thread in which Beam reads from a job server. It raises after a cancellation, which the main thread reports.
 _READING_THREAD = "wait_until_finish_read"
+# In the command line of worker processes that Beam itself starts.
+_WORKER_COMMAND = "apache_beam.runners.worker.sdk_worker_main"
 # Beam's message if the connection to a worker is lost.
 _DISCONNECTED = "Channel closed prematurely"
 # Time for Beam to detect a death by itself, and for a failed job to stop its workers.
@@ -44,11 +77,79 @@ PATIENCE_SECONDS = 5
 _logger = logging.getLogger(__name__)
 
 
+def make_runner(settings: RecordsSettings) -> PipelineRunner:
+    """The Beam runner of the settings. SettingsError: Beam does not know it, or its packages are missing."""
+    try:
+        return create_runner(settings.runner)
+    except (ValueError, AttributeError, ImportError) as error:
+        remedy = f". Install its packages with: {install_command('dask')}" * settings.runner.endswith("DaskRunner")
+        expected = "the name or dotted class of an installed Beam runner"
+        refuse("Records", "runner", expected, settings.runner, f" {error}{remedy}")
+
+
+def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineOptions:
+    """The flags of the settings as Beam's options. SettingsError: Beam does not know a flag, and would only warn."""
+    options = PipelineOptions(settings.beam_flags())
+    valid = options.get_all_options()
+    # The flags of a job server are only known when it runs.
+    if not isinstance(runner, PortableRunner):
+        for name in options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
+            hint = closest(name, [*valid]).replace("'", "'--", 1)
+            refuse("Records", "runner_options", "valid Beam flags", f"--{name}", hint)
+    return options
+
+
+def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
+    """Check that the runner's program exists and the engine answers. Return its address, "" if it is this machine."""
+    name = type(runner).__name__
+    engine = ENGINES.get(name)
+    if engine is None:
+        return ""
+    endpoint, master = _flag_of(settings, _JOB_ENDPOINT), _flag_of(settings, engine.master)
+    if engine.program and not endpoint:
+        path = _flag_of(settings, engine.program)
+        if not Path(path).expanduser().is_file():
+            remedy = f" In a clone, build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
+            refuse("Records", "runner_options", f"--{engine.program}=<an existing file>", path, remedy)
+        if engine.program.endswith("_jar") and not shutil.which("java"):
+            refuse("Records", "runner", f"java on the PATH, for {name}", "none")
+    for flag, address in ((_JOB_ENDPOINT, endpoint), (engine.master, master)):
+        if address:
+            _require_answer(address, flag)
+    return master or endpoint
+
+
+def _flag_of(settings: RecordsSettings, name: str) -> str:
+    """Value of a flag. "" if it is missing, or if Beam starts the engine itself."""
+    flags = dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
+    value = flags.get(name, "")
+    return "" if _LOCAL_MASTER.fullmatch(value) else value
+
+
+def _require_answer(address: str, flag: str) -> None:
+    """Check that a service listens at an address, which may have a scheme."""
+    try:
+        # Of several masters, check the first.
+        url = urlsplit((address if "//" in address else f"//{address}").partition(",")[0])
+        host, port = url.hostname, url.port or _PORTS.get(url.scheme)
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        refuse("Records", "runner_options", f"--{flag}=<host>:<port>", address)
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise EngineUnavailableError(
+            f"[Records] runner_options: nothing answers at --{flag}={address} ({error.strerror or error}). Start the "
+            'cluster, or correct the address. Check it with "tensorcraft doctor".'
+        ) from error
+
+
 @contextlib.contextmanager
 def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
     """Yield a Beam pipeline with the runner and flags of the settings. It runs at the end of the block.
 
-    Raises a WorkerDiedError if a worker process that Beam started here died, and the errors of ``readiness.py``.
+    Raises the errors of the checks, and a WorkerDiedError if a worker process that Beam started here died.
     """
     runner = make_runner(settings)
     options = make_options(settings, runner)
@@ -88,7 +189,7 @@ def _run(pipeline: beam.Pipeline, settings: RecordsSettings, name: str) -> None:
     except BaseException:
         if result is not None and not ended.done():
             _cancel(result.cancel, name)
-        if master := flag_of(settings, "flink_master"):
+        if master := _flag_of(settings, "flink_master"):
             _cancel(partial(_cancel_on_flink, master, name), name)
         raise
 
@@ -188,14 +289,13 @@ def watching_workers() -> Iterator[None]:
     interrupter = threading.Thread(target=interrupt_wait, daemon=True)
 
     def listen(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.thread is not None and arguments.thread.name == _READING_THREAD:
-            return
-        if arguments.thread is None or arguments.thread.name != _WAITING_THREAD:
+        name = arguments.thread and arguments.thread.name
+        if name == _WAITING_THREAD:
+            deaths.append(str(arguments.exc_value))
+            if len(deaths) == 1:
+                interrupter.start()
+        elif name != _READING_THREAD:
             exceptions.append(arguments)
-            return
-        deaths.append(str(arguments.exc_value))
-        if len(deaths) == 1:
-            interrupter.start()
 
     def interrupt(*_: object) -> None:
         if not ended.is_set():

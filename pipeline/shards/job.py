@@ -63,8 +63,7 @@ def write_records(
     _logger.info("Writing the records of %s (%s examples) with Beam's %s.", source.dataset, counts, settings.runner)
     with shared_by_workers(scratch_folder, store) as shared:
         job = Job(examples, location, settings, str(folder), shared, block_examples or 0, num_examples)
-        if not block_examples:
-            job = replace(job, block_examples=writer_of(job).block_examples())
+        job = replace(job, block_examples=block_examples or writer_of(job).block_examples())
         writer = writer_of(job)
         writer.prepare()
         workers.expect(shared)
@@ -75,12 +74,8 @@ def write_records(
         details = summarize(job, source)
         details["engine"] = {"runner": settings.runner, **workers.signed_in(shared)}
     if texts := details.get("texts"):
-        total = sum(num_examples.values())
-        _logger.info(
-            "The records contain up to %s bytes of a text. %s of %s texts are longer. [Records] text_length sets the "
-            "number of bytes.",
-            *(f"{number:,}" for number in (texts["length"], texts["longer"], total)),
-        )
+        counts = (f"{count:,}" for count in (texts["length"], texts["longer"], sum(num_examples.values())))
+        _logger.info("[Records] text_length: up to %s bytes of a text. %s of %s texts are longer.", *counts)
     for headline, explanation in details["warnings"]:
         _logger.warning("%s. %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, job.shards())
@@ -125,10 +120,8 @@ def read_block(block: Block, job: Job, stats: BlockStats) -> Iterator[Batch]:
         else:
             labels = columns[LABEL]
             labels = labels.tolist() if labels.ndim == 1 else [label.tobytes() for label in labels]
-            examples = zip(columns[IMAGE], labels, keys[rows], strict=True)
-            frames = [
-                frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()})) for image, label, key in examples
-            ]
+            examples = zip(columns[IMAGE], labels, map(str.encode, keys[rows]), strict=True)
+            frames = [frame(serialize({IMAGE: image, LABEL: label, KEY: key})) for image, label, key in examples]
         stats.add(columns, start_row, positions[rows])
         start_row = rows.stop
         yield frames, positions[rows]

@@ -32,9 +32,7 @@ _POSITION_BYTES = 16
 class Job:
     """The argument of every step of the Beam job. It is small plain data that any runner can send to its workers.
 
-    Attributes:
-        shared: Storage that all workers share.
-        num_examples: Number of examples of each split of the records, in order.
+    All workers share ``shared``. ``num_examples`` is that of each split of the records, in order.
     """
 
     source: SourceInfo
@@ -74,16 +72,13 @@ class Job:
 
     def shards(self, *splits: str) -> list[dict]:
         """Name, split, index and number of records of each shard of these splits. The default is all splits."""
-        return [
-            {
-                "name": shard_name(self.source.dataset, split, shard_index, self.num_shards(split)),
-                "split": split,
-                "shard_index": shard_index,
-                "num_records": stop - start,
-            }
-            for split in splits or self.num_examples
-            for shard_index, (start, stop) in enumerate(shard_bounds(self.num_examples[split], self.num_shards(split)))
-        ]
+        shards = []
+        for split in splits or self.num_examples:
+            bounds = shard_bounds(self.num_examples[split], self.num_shards(split))
+            for index, (start, stop) in enumerate(bounds):
+                name = shard_name(self.source.dataset, split, index, len(bounds))
+                shards.append({"name": name, "split": split, "shard_index": index, "num_records": stop - start})
+        return shards
 
     def shards_of(self, source_split: str) -> list[dict]:
         """The shards for a split of the source, in the order of the shard numbers of ``positions``."""
@@ -121,8 +116,7 @@ class Job:
 
 def block_file(folder: str, block: Block) -> str:
     """Name of a block's file in a folder of the shared storage."""
-    split, start, _ = block
-    return f"{folder}/{split}-{start:012d}"
+    return f"{folder}/{block[0]}-{block[1]:012d}"
 
 
 def example_order(keys: Sequence[str], seed: int) -> np.ndarray:
@@ -146,10 +140,9 @@ def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
 def example_positions(
     keys: Sequence[str], split_of: Sequence[str], num_shards: Mapping[str, int], seed: int
 ) -> np.ndarray:
-    """The positions of all examples of a split of the source, int64 (keys, 2).
+    """The positions of all examples of a split of the source, int64 (keys, 2), from the split of each in the records.
 
-    A position is the number of the shard, counted through all splits, and the index among its records. ``split_of`` is
-    the split of the records of each example, and ``num_shards`` their number by split.
+    A position is the number of the shard, counted through all splits, and the index among its records.
     """
     order = example_order(keys, seed)
     # As numbers, because the names of a billion splits would take forty gigabytes.

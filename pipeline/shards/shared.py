@@ -79,8 +79,7 @@ class SharedFolder:
 
     def names(self, folder: str) -> Iterator[str]:
         """Yield the names of all files in a folder."""
-        paths = Path(self.folder, folder).glob("[!.]*")
-        yield from (path.relative_to(self.folder).as_posix() for path in paths)
+        yield from (f"{folder}/{path.name}" for path in Path(self.folder, folder).glob("[!.]*"))
 
 
 @dataclass(frozen=True)
@@ -145,10 +144,7 @@ def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(store.objects.delete, [stored.key for stored in store.objects.list(shared.key)]))
         except RemoteError as error:
-            _logger.warning(
-                '%s Temporary objects remain. To remove them, run "tensorcraft clean-stale --remote --yes".',
-                error,
-            )
+            _logger.warning('%s Run "tensorcraft clean-stale --remote --yes" to remove temporary objects.', error)
 
 
 @contextlib.contextmanager

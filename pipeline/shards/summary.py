@@ -24,19 +24,10 @@ from pipeline.sources.text import text_digest
 
 SKIPPED_NAME = "skipped.csv"
 #: Statistics of an example, with its position, its index in the source, its label, and two digests of its content.
-EXAMPLE = np.dtype(
-    [
-        ("shard", "<i8"),
-        ("position", "<i8"),
-        ("index", "<i8"),
-        ("label", "<i4"),
-        ("fingerprint", "<u8"),
-        ("image_hash", "<u2", (HASH_WORDS,)),
-        ("digest", "S32"),
-    ]
-)
+_KEPT = [("index", "<i8"), ("label", "<i4"), ("fingerprint", "<u8"), ("image_hash", "<u2", (HASH_WORDS,))]
+EXAMPLE = np.dtype([("shard", "<i8"), ("position", "<i8"), *_KEPT, ("digest", "S32")])
 # The fields of EXAMPLE that stay in memory.
-KEPT_FIELDS = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint", "image_hash")])
+KEPT_FIELDS = np.dtype(_KEPT)
 Columns = Mapping[str, np.ndarray | Sequence[bytes]]
 
 
@@ -193,9 +184,8 @@ def _read_block_stats(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[s
                 counts[split] += block_counts
     if not is_written.all():
         raise DamagedArtifactError(f"{job.shared}: expected statistics of {stops[-1]} records, got {is_written.sum()}.")
-    by_split, digests_by_split = (
-        dict(zip(job.num_examples, np.split(each, stops[:-1]), strict=True)) for each in (examples, digests)
-    )
+    parts = (np.split(each, stops[:-1]) for each in (examples, digests))
+    by_split, digests_by_split = (dict(zip(job.num_examples, each, strict=True)) for each in parts)
     labels = {split: dict(zip(job.source.label_names, each.tolist(), strict=True)) for split, each in counts.items()}
     return by_split, labels, digests_by_split
 

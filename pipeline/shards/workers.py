@@ -42,12 +42,8 @@ def _sign_in(shared: Shared) -> None:
         expected = json.loads(shared.read(_EXPECTED))
     except OSError as error:
         raise EngineUnavailableError(f"{worker} cannot read {shared}: {error.strerror}. {shared.remedy}") from error
-    differ = [
-        f"{name} {versions.get(name)} instead of {required}"
-        for name, required in expected.items()
-        if versions.get(name) != required
-    ]
-    if differ:
+    differing = (name for name in expected if versions.get(name) != expected[name])
+    if differ := [f"{name} {versions.get(name)} instead of {expected[name]}" for name in differing]:
         raise EngineUnavailableError(
             f"{worker} differs from the process that submitted the job: {', '.join(differ)}. Install the same version "
             "of this project with the same lock on all workers, and restart them."

@@ -15,7 +15,6 @@ from typing import ClassVar, NoReturn
 
 from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.keys import SPLITS
-from pipeline.settings.data import SourceSettings
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, Examined, Example, FileIndex, IndexedSplit, Skipped, read_index
 from pipeline.sources.files import Stamp, digests, quoted, stamps, stamps_of
@@ -36,27 +35,18 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """Files of a source before they are examined."""
+    """Files of a source before they are examined. ``description_files`` describe the examples or contain them."""
 
     listed: Sequence[Example]
-    #: Path → stamp of the files that describe the examples or contain them.
     description_files: Mapping[str, Stamp] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
     problem: str = "image_classification"
-    #: Path → content of the examples that are cells of a table.
-    cells: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def examples(self) -> Mapping[str, Sequence[Example]]:
         """Split → its examples."""
-        files: dict[str, list[Example]] = {split: [] for split in SPLITS}
-        for example in self.listed:
-            files[split_called(example.split)].append(example)
+        files = {split: [one for one in self.listed if split_called(one.split) == split] for split in SPLITS}
         return {split: examples for split, examples in files.items() if examples}
-
-    def stamps(self) -> dict[str, Stamp]:
-        """Path → stamp of the files that exist."""
-        return {one.path: one.stamp for one in self.listed if one.stamp} | {**self.description_files}
 
     def log_split_names(self) -> None:
         """Log names that stand for another split name."""
@@ -81,8 +71,7 @@ class FileSource(Kind):
     def name(self) -> str:
         """Name of the folder or file, as far as TFDS allows it in the names of shards. It begins with a letter."""
         path = Path(self.settings.path).expanduser()
-        name = path.name if self.is_folder() else path.stem
-        name = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        name = re.sub(r"[^a-z0-9]+", "_", (path.name if self.is_folder() else path.stem).lower()).strip("_")
         return name if name[:1].isalpha() else f"{self.settings.dataset}_{name}".rstrip("_")
 
     def is_folder(self) -> bool:
@@ -111,7 +100,8 @@ class FileSource(Kind):
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Path → stamp of the files that exist, to be compared with ``index``."""
-        return self.find_files().stamps()
+        files = self.find_files()
+        return {one.path: one.stamp for one in files.listed if one.stamp} | {**files.description_files}
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each file that has changed. See ``Kind``."""
@@ -138,9 +128,7 @@ class LabeledSource(FileSource):
     """Files of examples with labels. Subclasses examine them, so that their number is certain before any is stored."""
 
     @abstractmethod
-    def examine(
-        self, folder: Path, files: SourceFiles, artifact: Path
-    ) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
+    def examine(self, files: SourceFiles, artifact: Path) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
         """Examine all examples. Returns those that can be used by path, and the others."""
 
     @abstractmethod
@@ -156,9 +144,9 @@ class LabeledSource(FileSource):
         folder, files = self.folder(), self.find_files()
         if self.settings.group_column:
             self._check_groups(files)
-        examined, skipped = self.examine(folder, files, artifact)
+        examined, skipped = self.examine(files, artifact)
         files.log_split_names()
-        _judge(self.settings, skipped, len(files.listed), self.noun)
+        self._judge(skipped, len(files.listed))
         splits = {split: _indexed(entries, examined, files) for split, entries in files.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
@@ -181,18 +169,34 @@ class LabeledSource(FileSource):
             **self.facts(files, [*examined.values()]),
         )
 
+    def _judge(self, skipped: Sequence[Skipped], total: int) -> None:
+        """Refuse too many skipped files."""
+        if not skipped:
+            return
+        settings, (count, listed) = self.settings, _listed(skipped, total, self.noun)
+        if settings.on_bad_example == "fail":
+            raise DamagedArtifactError(
+                f"{settings.path}: {count} cannot be used. Repair or remove them, or skip "
+                f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
+            )
+        if len(skipped) > settings.max_bad_share * total:
+            raise DamagedArtifactError(
+                f"{settings.path}: {count} cannot be used, more than [Source] max_bad_share "
+                f"= {settings.max_bad_share}. Repair or remove them, or increase max_bad_share.\n{listed}"
+            )
+        _logger.warning("Skipping %s.\n%s", count, listed)
+
     def _check_groups(self, files: SourceFiles) -> None:
         """Check that each example has a group, and that no group is in two splits of the source."""
         splits: dict[str, set[str]] = {}
-        for split, examples in files.examples.items():
-            for example in examples:
-                splits.setdefault(example.group, set()).add(split)
-                if example.group.strip().lower() in {"", *MISSING}:
-                    self.refuse(
-                        f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row.",
-                        "a column with a value in each row",
-                        "group_column",
-                    )
+        for example in files.listed:
+            splits.setdefault(example.group, set()).add(split_called(example.split))
+            if example.group.strip().lower() in {"", *MISSING}:
+                self.refuse(
+                    f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row.",
+                    "a column with a value in each row",
+                    "group_column",
+                )
         if shared := min((group for group, its in splits.items() if len(its) > 1), default=""):
             self.refuse(
                 f" {shared!r} is in {' and '.join(sorted(splits[shared]))}. Change its splits, or name no column.",
@@ -219,6 +223,12 @@ class LabeledSource(FileSource):
         return [*dict.fromkeys(line.strip() for line in lines if line.strip())]
 
 
+@message
+def _listed(skipped: Sequence[Skipped], total: int, noun: str) -> tuple[str, str]:
+    lines = (f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
+    return f"{len(skipped):,} of {total:,} {noun}s", "\n".join(lines)
+
+
 def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], files: SourceFiles) -> IndexedSplit:
     numbers = {name: number for number, name in enumerate(files.label_names)}
     usable = [example for example in examples if example.path in examined]
@@ -231,28 +241,6 @@ def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], file
         addresses=[example.address for example in usable if example.address],
         groups=[example.group for example in usable if example.group],
     )
-
-
-def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int, noun: str) -> None:
-    if not skipped:
-        return
-    listed, count = _listed(skipped), f"{len(skipped):,} of {total:,} {noun}s"
-    if settings.on_bad_example == "fail":
-        raise DamagedArtifactError(
-            f"{settings.path}: {count} cannot be used. Repair or remove them, or skip "
-            f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
-        )
-    if len(skipped) > settings.max_bad_share * total:
-        raise DamagedArtifactError(
-            f"{settings.path}: {count} cannot be used, more than [Source] max_bad_share "
-            f"= {settings.max_bad_share}. Repair or remove them, or increase max_bad_share.\n{listed}"
-        )
-    _logger.warning("Skipping %s.\n%s", count, listed)
-
-
-@message
-def _listed(skipped: Sequence[Skipped]) -> str:
-    return "\n".join(f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
 
 
 def natural(label: str) -> list[tuple[int, int, str]]:
@@ -292,11 +280,10 @@ def labels_in(paths: Iterable[str]) -> list[str]:
     parts = [path.split("/") for path in paths]
     if not all(split_called(one[0]) for one in parts if len(one) > 1):
         parts = [["train", *one] for one in parts]
-    labels_by_split: dict[str, Counter[str]] = {}
-    for split, *folders, _ in (one for one in parts if len(one) > 1):
-        labels_by_split.setdefault(split, Counter()).update(folders[:1])
-    in_all = set.intersection(*map(set, labels_by_split.values())) if labels_by_split else ()
     if sum(len(one) == 2 for one in parts) > _MAX_BESIDE * len(parts):
         return []
-    labels = sorted(name for name in in_all if any(files[name] > 1 for files in labels_by_split.values()))
+    files = Counter(tuple(one[:2]) for one in parts if len(one) > 2)
+    splits, names = {one[0] for one in parts if len(one) > 1}, {name for _, name in files}
+    in_all = {name for name in names if all((split, name) in files for split in splits)}
+    labels = sorted(name for name in in_all if any(files[split, name] > 1 for split in splits))
     return labels if len(labels) > 1 else []

@@ -44,14 +44,12 @@ class ImageSource(LabeledSource):
     #: Reads the file of an image, from the folder and the example's address, or its path if it has none.
     read: ClassVar[Callable[[str, Address | str], bytes]] = staticmethod(read_below)
 
-    def examine(
-        self, folder: Path, files: SourceFiles, artifact: Path
-    ) -> tuple[Mapping[str, "Picture"], Sequence[Skipped]]:
+    def examine(self, files: SourceFiles, artifact: Path) -> tuple[Mapping[str, "Picture"], Sequence[Skipped]]:
         """Check every image."""
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
-        return examine(self.read, folder, files.listed)
+        return examine(self.read, self.folder(), files.listed)
 
     def facts(self, files: SourceFiles, examined: Sequence["Picture"]) -> dict:
         """Fields of ``SourceInfo`` that depend on the images."""

@@ -15,8 +15,7 @@ from pipeline.sources.file_source import LabeledSource, SourceFiles
 from pipeline.sources.files import UndecodableError, detect_encoding, read_below, stamps_of
 from pipeline.sources.image_folder import LabelFolders
 from pipeline.sources.source import Location, SourceInfo
-from pipeline.sources.table import KNOWN_COLUMNS, Table
-from pipeline.sources.table_labels import CLASSES
+from pipeline.sources.table import CLASSES, KNOWN_COLUMNS, Table
 from pipeline.sources.text import READ_AT_ONCE, mapped_file
 
 if TYPE_CHECKING:
@@ -29,25 +28,23 @@ class LabeledTexts(LabeledSource):
     reader = "pipeline.sources.labeled_texts:read_texts"
     noun = "text"
 
-    def content(self, folder: Path, files: SourceFiles, example: Example) -> bytes:
+    def content(self, folder: Path, example: Example) -> bytes:
         """Read the file or cell of a text. Raises UndecodableError."""
         return read_below(str(folder), example.path)
 
-    def examine(
-        self, folder: Path, files: SourceFiles, artifact: Path
-    ) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
+    def examine(self, files: SourceFiles, artifact: Path) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
         """Check every text, and write the texts of each split to the artifact."""
         # Luigi's process imports this module, but no NumPy.
         import numpy as np
 
-        examined, skipped = {}, []
+        folder, examined, skipped = self.folder(), {}, []
         for split, examples in files.examples.items():
             ends, end = [], 0
             with (artifact / f"{split}.texts").open("wb") as output:
                 for example in examples:
                     content = b""
                     try:
-                        content = self.content(folder, files, example)
+                        content = self.content(folder, example)
                         text = cleaned(content)
                     except UndecodableError as error:
                         digest = hashlib.sha256(content).hexdigest() if content else ""
@@ -94,15 +91,15 @@ class TextTable(LabeledTexts, Table):
 
     def find_files(self) -> SourceFiles:
         """The texts in the table."""
-        cells, targets, examples = self.examples()
-        if targets.problem != CLASSES:
-            self.refuse(f" It is for the problem {targets.problem} of images.", "a column of labels", "label_column")
-        contents = {example.path: cell for cell, example in zip(cells, examples, strict=True)}
-        return SourceFiles(examples, stamps_of(self.folder(), [self.path.name]), targets.names, cells=contents)
+        cells, problem, label_names, examples = self.examples()
+        if problem != CLASSES:
+            self.refuse(f" It is for the problem {problem} of images.", "a column of labels", "label_column")
+        self._cells = {example.path: cell for cell, example in zip(cells, examples, strict=True)}
+        return SourceFiles(examples, stamps_of(self.folder(), [self.path.name]), label_names)
 
-    def content(self, folder: Path, files: SourceFiles, example: Example) -> bytes:
+    def content(self, folder: Path, example: Example) -> bytes:
         """The cell of a text."""
-        return files.cells[example.path].encode()
+        return self._cells[example.path].encode()
 
 
 def cleaned(content: bytes) -> bytes:

@@ -3,21 +3,22 @@
 import csv
 import itertools
 import logging
+import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pipeline.errors import message
+from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import closest
 from pipeline.sources.file_index import Example, FileIndex
-from pipeline.sources.file_source import MISSING, SourceFiles, split_called
+from pipeline.sources.file_source import MISSING, SourceFiles, checked_labels, natural, split_called
 from pipeline.sources.files import Stamp, detect_encoding, first_bytes, is_in, stamps_of
 from pipeline.sources.image_folder import ImageFolder, ImageSource
-from pipeline.sources.table_labels import Targets, targets_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
@@ -36,6 +37,17 @@ _MAX_FILES = 10_000
 # Characters of a cell.
 _MAX_CELL = 2**31 - 1
 
+CLASSES, MULTI_LABEL, REGRESSION = "image_classification", "multi_label", "regression"
+# As programs write one, in some languages with a comma.
+_NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?\d+")
+_TRUTHS = {"false": 0.0, "true": 1.0}
+# Distance of neighboring numbers around 1 in the records, and its largest share of the range of a column.
+_FLOAT32_STEP, _MAX_STEP_SHARE = 2**-23, 1e-3
+_LIST = re.compile(r"\[.*\]")
+# Minimum number of rows to judge by the number of different values.
+_MIN_ROWS, _MAX_DISTINCT_SHARE = 20, 0.9
+
 _logger = logging.getLogger(__name__)
 
 
@@ -49,7 +61,7 @@ class Table(ImageSource):
     def find_files(self) -> SourceFiles:
         """The images that the table lists."""
         folder = self.folder()
-        _, targets, examples = self.examples()
+        _, problem, label_names, examples = self.examples()
         paths = [example.path for example in examples]
         stamps = stamps_of(folder, paths)
         if not stamps:
@@ -62,16 +74,16 @@ class Table(ImageSource):
                 "path_column",
             )
         listed = [one._replace(stamp=stamps.get(one.path, ())) for one in sorted(examples, key=lambda one: one.path)]
-        return SourceFiles(listed, stamps_of(folder, [self.path.name]), targets.names, targets.problem)
+        return SourceFiles(listed, stamps_of(folder, [self.path.name]), label_names, problem)
 
     def names_of(self, cells: Sequence[str]) -> list[str]:
         """Paths of the images from the cells of their column."""
         folder = self.folder()
         return [self._path_in_folder(cell, folder) for cell in cells]
 
-    def examples(self) -> tuple[list[str], Targets, list[Example]]:
-        """Read the table. Returns the cells with the examples, the labels, and the example of each row."""
-        settings, columns_read = self.settings, self._columns()
+    def examples(self) -> tuple[list[str], str, tuple[str, ...], list[Example]]:
+        """Read the table. Returns the cells with the examples, the problem, the labels, and the example of each row."""
+        columns_read = self._columns()
         cells_of = {setting: cells for setting, _, cells in columns_read}
         names, columns = zip(*(column[1:] for column in columns_read if column[0] == "label_column"), strict=True)
         cells = cells_of[self.content_column]
@@ -83,12 +95,10 @@ class Table(ImageSource):
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
         if "train" not in map(split_called, split_names):
             self.refuse(expected="a table with rows of the train split")
-        targets = targets_of(settings, names, columns, self.refuse)
-        examples = [
-            Example(path, label, group=group, split=split)
-            for path, label, split, group in zip(paths, targets.labels, split_names, groups, strict=True)
-        ]
-        return cells, targets, examples
+        problem, label_names, targets = self._targets(names, columns)
+        rows = zip(paths, targets, split_names, groups, strict=True)
+        examples = [Example(path, label, group=group, split=split) for path, label, split, group in rows]
+        return cells, problem, label_names, examples
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """Stamps of the files. An unchanged table has the same examples."""
@@ -219,6 +229,67 @@ class Table(ImageSource):
         if bad := [row for row in numbered if times[row[1][0]] > 1]:
             self.refuse(_rows(bad), "one row per image")
 
+    def _targets(
+        self, names: Sequence[str], columns: Sequence[Sequence[str]]
+    ) -> tuple[str, tuple[str, ...], Sequence[Any]]:
+        """The problem, the names of labels or values, and a label name or a tuple of values per image."""
+        values, settings = {*itertools.chain(*columns)}, self.settings
+        problem = self._detected_problem(names, values) if settings.problem == AUTO else settings.problem
+        if problem == CLASSES:
+            if len(names) > 1:
+                self.refuse(" One label per image needs one column.", "one column", "label_column")
+            self._check_labels(columns[0])
+            found = checked_labels(sorted(values, key=natural), settings.path, "label_column")
+            return CLASSES, found, columns[0]
+        if problem == MULTI_LABEL and settings.label_separator:
+            parts = [_split_label(cell, re.escape(settings.label_separator)) for cell in columns[0]]
+            found = checked_labels(sorted(frozenset().union(*parts), key=natural), settings.path, "label_column")
+            return MULTI_LABEL, found, [tuple(int(name in labels) for name in found) for labels in parts]
+        numbers = {cell: _number(cell) for cell in values}
+        for cell, number in numbers.items():
+            if not (number in (0, 1) if problem == MULTI_LABEL else math.isfinite(number)):
+                self.refuse(
+                    f" Found {cell!r}. For labels with a separator, set label_separator.",
+                    f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell",
+                    "label_column",
+                )
+        for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
+            low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
+            if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):
+                self.refuse(f" {name} is near {low}. Subtract a constant.", "numbers that differ", "label_column")
+        kind = int if problem == MULTI_LABEL else float
+        rows = [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
+        return problem, tuple(names), rows
+
+    def _detected_problem(self, names: Sequence[str], values: Set[str]) -> str:
+        """The problem of [Source] problem = auto."""
+        are_numbers, problem = all(map(_NUMBER.fullmatch, values)), CLASSES
+        if self.settings.label_separator or (len(names) > 1 and {_number(cell) for cell in values} <= {0, 1}):
+            problem = MULTI_LABEL
+        elif are_numbers and (len(names) > 1 or not all(map(_INTEGER.fullmatch, values))):
+            problem = REGRESSION
+        if problem != CLASSES:
+            _logger.info("Reading %s of %s for the problem %s.", ", ".join(names), self.settings.path, problem)
+        return problem
+
+    def _check_labels(self, labels: Sequence[str]) -> None:
+        """Check that the column contains labels, not unique names or several labels in a cell."""
+        different = set(labels)
+        if several := _several(different):
+            self.refuse(
+                f" Cells such as {several!r} look like several labels per image. Set label_separator to the character "
+                "between them, or name a column with one label per row.",
+                "a column of labels",
+                "label_column",
+            )
+        if len(labels) >= _MIN_ROWS and len(different) > _MAX_DISTINCT_SHARE * len(labels):
+            self.refuse(
+                f" The column has {len(different):,} different values in {len(labels):,} rows, like names or "
+                "measurements. Name a column of labels, or set problem = regression for numbers.",
+                "a column of labels",
+                "label_column",
+            )
+
 
 def _is_missing(cell: str) -> bool:
     return not cell or cell.strip().lower() in MISSING
@@ -239,3 +310,33 @@ def _similar(path: str, folder: Path) -> str:
     similar = (file for file in files if name.lower() == file.name.lower() or name == file.stem)
     file = next(similar, None)
     return f" The first may mean {file.relative_to(folder).as_posix()!r}." if file else ""
+
+
+def _number(cell: str) -> float:
+    """The number in a cell, 0 or 1 for a truth value, and NaN for any other text."""
+    if cell.lower() in _TRUTHS:
+        return _TRUTHS[cell.lower()]
+    return float(cell.replace(",", ".")) if _NUMBER.fullmatch(cell) else math.nan
+
+
+def _several(labels: Set[str]) -> str:
+    """A cell with several labels, "" if each has one.
+
+    All cells are lists, or half of the parts, or more, are cells by themselves, or two cells differ in the order of
+    their parts alone.
+    """
+    pieces = {label: _split_label(label) for label in labels}
+    single = {part for its in pieces.values() if len(its) == 1 for part in its}
+    several = {label: its for label, its in pieces.items() if len(its) > 1}
+    if several and all(map(_LIST.fullmatch, labels)):
+        return min(several)
+    together = frozenset().union(*several.values())
+    is_permuted = len(set(several.values())) < len(several)
+    return min(several) if several and (is_permuted or 2 * len(together & single) >= len(together)) else ""
+
+
+def _split_label(label: str, separator: str = "[,;|]") -> frozenset[str]:
+    """The labels in a cell of several, without the brackets and quotes of a list."""
+    is_list = _LIST.fullmatch(label)
+    pieces = [part.strip() for part in re.split(separator, label[1:-1] if is_list else label)]
+    return frozenset(filter(None, (part.strip("'\"") for part in pieces) if is_list else pieces))

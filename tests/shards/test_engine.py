@@ -16,8 +16,8 @@ from pipeline.shards.shared import SharedFolder
 
 
 def setup_module() -> None:
-    global engine, workers, readiness, try_engine
-    from pipeline.shards import engine, readiness, workers
+    global engine, workers, try_engine
+    from pipeline.shards import engine, workers
     from pipeline.shards.engine import try_engine
 
 
@@ -27,7 +27,7 @@ DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 def require(runner: str, options: str) -> str:
     settings = RecordsSettings(runner=runner, runner_options=options)
-    return readiness.require_engine(settings, readiness.make_runner(settings))
+    return engine.require_engine(settings, engine.make_runner(settings))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_software_that_beam_would_download_is_named(runner, flag, name, given):
 def test_missing_packages_of_dask_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dask.dask_runner", None)
     with pytest.raises(SettingsError, match="make engine ENGINE=dask"):
-        readiness.make_runner(RecordsSettings(runner=DASK))
+        engine.make_runner(RecordsSettings(runner=DASK))
 
 
 @pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
@@ -69,7 +69,7 @@ def test_the_settings_for_an_engine_name_what_make_builds(path):
     sections = settings_in([path])
     assert set(sections) == {"Records"}
     settings = RecordsSettings(**sections["Records"])
-    assert readiness.make_options(settings, readiness.make_runner(settings))
+    assert engine.make_options(settings, engine.make_runner(settings))
     parts = [flag.partition("=")[2] for flag in settings.beam_flags() if "=build/" in flag]
     plan = ["make", "--dry-run", "--always-make", "engine", f"ENGINE={path.stem}"]
     done = subprocess.run(plan, cwd=PROJECT, capture_output=True, text=True, check=True)
@@ -78,7 +78,7 @@ def test_the_settings_for_an_engine_name_what_make_builds(path):
 
 def test_there_are_settings_for_every_engine():
     named = {RecordsSettings(**settings_in([path])["Records"]).runner.rpartition(".")[2] for path in SETTINGS}
-    assert named == {*readiness.ENGINES, "FnApiRunner"}
+    assert named == {*engine.ENGINES, "FnApiRunner"}
 
 
 def test_the_manifest_says_which_runner_wrote_the_records_in_how_many_processes(small_records):

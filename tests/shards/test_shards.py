@@ -23,11 +23,11 @@ from pipeline.sources import Location, SourceInfo, placeholder_images
 
 
 def setup_module() -> None:
-    global plan, readiness, splits, tfds, verify_artifact
+    global engine, plan, splits, tfds, verify_artifact
     import tensorflow_datasets as tfds
 
     from pipeline.runs.verify import verify_artifact
-    from pipeline.shards import plan, readiness, splits
+    from pipeline.shards import engine, plan, splits
 
 
 def test_every_record_is_the_sources_example(small_records, small_source):
@@ -138,7 +138,7 @@ def test_a_flag_that_beam_does_not_know_is_refused_with_the_nearest_it_knows(opt
 
 def test_flags_of_a_job_server_are_left_to_it():
     settings = RecordsSettings(runner="FlinkRunner", runner_options="--known_to_the_job_server=1")
-    assert readiness.make_options(settings, readiness.make_runner(settings))
+    assert engine.make_options(settings, engine.make_runner(settings))
 
 
 def test_tfds_source_and_its_records_agree(tiny_tfds, write_small_records, small_source, tmp_path):

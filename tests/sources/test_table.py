@@ -356,12 +356,12 @@ def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
         (
             {"x": ["0.1"] * 4},
             {"label_column": "x"},
-            "numbers that differ, got 'x'. Those of x are all near 0.1. Subtract a constant.",
+            "numbers that differ, got 'x'. x is near 0.1. Subtract a constant.",
         ),
         (
             {"x": ["1e9", "1000000000.5", "1000000001", "1000000000.2"]},
             {"label_column": "x"},
-            "all near 1000000000.0. Subtract a constant.",
+            "x is near 1000000000.0. Subtract a constant.",
         ),
         ({"x": ["a", "b", "a", "b"]}, {"label_column": "x,label"}, "expected one column"),
         ({"label": ["a", "a;a", "", ""]}, {"label_separator": ";"}, "expected at least two labels"),
