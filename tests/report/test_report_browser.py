@@ -490,6 +490,11 @@ def test_the_test_images_are_filtered_by_actual_and_predicted_label(opened):
     assert len(captions()) == 4
 
 
+def test_confusions_without_images_are_listed(unfolded):
+    assert all(title.is_displayed() for title in unfolded.find_elements(By.CSS_SELECTOR, ".groups h4"))
+    assert unfolded.find_elements(By.CSS_SELECTOR, ".groups > div:not(:has(li))")
+
+
 def test_the_page_is_readable_without_its_script(opened, page):
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
