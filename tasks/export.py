@@ -14,6 +14,7 @@ from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, Setti
 from pipeline.optional_packages import install_command
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import Exporter
+from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import DEFAULT_FORMATS, EXPORTERS, ExportSettings
 from pipeline.sources.source import SYNTHETIC
 from pipeline.stage_process import in_child
@@ -31,7 +32,11 @@ class Export(Stage, parameters=ExportSettings):
 
     kind = layout.EXPORTS
     entry = "pipeline.runs.export"
-    packages = ("ai-edge-litert", "keras", "numpy", "onnx", "openvino", "tensorflow", "tf2onnx")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        used = {package for exporter in self._exporters().values() for package in exporter.packages}
+        return ("keras", "numpy", "tensorflow", *sorted(used))
 
     def requires(self) -> Train:
         return Train()
@@ -51,15 +56,18 @@ class Export(Stage, parameters=ExportSettings):
         return {"run": run.expected, "weights": manifest and weights_digest(manifest)}
 
     def own_modules(self) -> tuple[str, ...]:
-        return EXPORTERS.outside_modules(*EXPORTERS)
+        return EXPORTERS.outside_modules(*self._exporters())
 
     def label(self) -> str:
         return self.requires().label()
 
     def check(self) -> None:
         if source := Records().source():
-            exporters = self._exporters(source.problem)
-            requested = Source().settings
+            exporters, requested = self._exporters(), Source().settings
+            if unsupported := [name for name, one in exporters.items() if source.problem not in one.problems]:
+                possible = [name for name in EXPORTERS if source.problem in EXPORTERS.load(name).problems]
+                expected = f"formats that can hold models of {source.problem} ({', '.join(possible) or 'none'})"
+                refuse("Export", "formats", expected, ", ".join(unsupported))
             if source.origin == SYNTHETIC and requested.may_be_replaced:
                 raise DatasetUnavailableError(
                     f"Export: expected a run on real data, got placeholder data for {requested.dataset}. Pass the "
@@ -71,22 +79,13 @@ class Export(Stage, parameters=ExportSettings):
                     raise SettingsError(f"Export: the package {package} is not installed. {remedy}")
         super().check()
 
-    def _exporters(self, problem: str) -> dict[str, Exporter]:
-        """The exporters of the formats to write, by name. Only explicit formats must support the problem."""
-        default = (*DEFAULT_FORMATS, *(name for name in EXPORTERS if EXPORTERS.is_outside(name)))
-        exporters = {name: EXPORTERS.load(name) for name in self.formats or default}
-        supported = {name: exporter for name, exporter in exporters.items() if problem in exporter.problems}
-        if not supported or (self.formats and len(supported) < len(exporters)):
-            unsupported = [name for name in exporters if name not in supported]
-            possible = [name for name in EXPORTERS if problem in EXPORTERS.load(name).problems]
-            hint = (
-                f"These can: {', '.join(possible)}" if possible else "Load model.keras from the run's folder with Keras"
-            )
-            raise SettingsError(
-                f"[Export] formats: expected formats that can hold models of {problem}, got {', '.join(unsupported)}. "
-                f"{hint}."
-            )
-        return supported
+    def _exporters(self) -> dict[str, Exporter]:
+        """The exporters of the formats to write, by name. By default, those that support the problem."""
+        if self.formats:
+            return {name: EXPORTERS.load(name) for name in self.formats}
+        problem, outside = Records().upstream()["problem"], filter(EXPORTERS.is_outside, EXPORTERS)
+        exporters = {name: EXPORTERS.load(name) for name in (*DEFAULT_FORMATS, *outside)}
+        return {name: exporter for name, exporter in exporters.items() if problem in exporter.problems} or exporters
 
     def bytes_needed(self) -> int:
         # Measured on the baseline CNN: 3.4 MB.
@@ -100,7 +99,7 @@ class Export(Stage, parameters=ExportSettings):
             "run": run.output().folder,
             "records": Records().output().folder,
             "folder": folder,
-            "formats": [*self._exporters(Records().upstream()["problem"])],
+            "formats": [*self._exporters()],
             "calibration_examples": self.calibration_examples,
             "model": run.model,
         }

@@ -55,7 +55,7 @@ def test_a_text_is_trained_on_and_reported(text):
     assert "LiteRT" not in export.stdout
     export = text.here("tasks", "Export", *FAST, "--Export-formats=openvino")
     assert export.returncode == 2
-    expected = "expected formats that can hold models of next_token, got openvino. These can: saved_model, onnx."
+    expected = "expected formats that can hold models of next_token (saved_model, onnx), got 'openvino'."
     assert f"[Export] formats: {expected}" in export.stderr
     (name,) = text.artifacts("runs")
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
