@@ -8,10 +8,6 @@ import os
 import sys
 import warnings
 
-from tasks.cli import refuse_former_spelling
-
-refuse_former_spelling(sys.orig_argv)
-
 from tasks.process import interrupt
 
 # The following imports take half a second, long enough for a Ctrl-C.
@@ -28,21 +24,15 @@ from tasks import config_files
 # The defaults of some of Luigi's own parameters have another type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
-try:
-    sys.path.append(os.getcwd())
-except FileNotFoundError:
-    print("ERROR SettingsError: the working directory was removed. Change to an existing folder.", file=sys.stderr)
-    raise SystemExit(2) from None
-sys.path.append(str(config_files.project_folder()))
+sys.path += [os.getcwd(), str(config_files.project_folder())]
 
 config_files.take_experiment(sys.argv)
 config_files.load()
 
 from tasks import lineage
+from tasks.data import Records, Source
 from tasks.export import Export
-from tasks.records import Records
 from tasks.report import Report
 from tasks.schedule.nightly import Nightly
 from tasks.settings import Experiment, Force, Metrics, Notify, Storage
-from tasks.source import Source
 from tasks.train import Train

@@ -16,7 +16,7 @@ from tasks.commands import COMMANDS, summary
 def main() -> None:
     """Run the command of ``sys.argv`` and exit. An error for the user is one line and has its own exit code."""
     from tasks.process import console
-    from tasks.process.logs import for_the_user
+    from tasks.process.console import for_the_user
     from tasks.settings import log_format_of
 
     try:
@@ -45,7 +45,12 @@ def dispatch(argv: Sequence[str]) -> int:
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         print("usage: tensorcraft <command> [flags and settings]. Add --help for flags, --help-all for all settings.")
-        print("\n".join(f"  {command:{width}}  {_help_line(command)}" for command in COMMANDS))
+        for command in COMMANDS:
+            try:
+                text = summary(COMMANDS.load(command))
+            except SettingsError as error:
+                text = f"(cannot be used) {error}"
+            print(f"  {command:{width}}  {text}")
         return 0
     # Tasks of Luigi begin with a capital letter.
     if name.startswith("-") or name[:1].isupper():
@@ -57,20 +62,3 @@ def dispatch(argv: Sequence[str]) -> int:
         )
     function = COMMANDS.load(name)
     return function(Parser(name, summary(function)), rest)
-
-
-def _help_line(command: str) -> str:
-    """The command's line in the help, or why an installed package has none."""
-    try:
-        return summary(COMMANDS.load(command))
-    except SettingsError as error:
-        return f"(cannot be used) {error}"
-
-
-def refuse_former_spelling(argv: Sequence[str]) -> None:
-    """Refuse ``python -m tasks.commands.status`` and the like. Delete this after one release."""
-    module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
-    if module.startswith("tasks."):
-        remedy = "expected python -m tasks <command>. python -m tasks --help lists the commands"
-        print(f"ERROR SettingsError: python -m {module}: {remedy}.", file=sys.stderr)
-        raise SystemExit(2)

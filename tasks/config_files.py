@@ -80,11 +80,19 @@ def load() -> None:
         files.append(Path(own_file))
         # Processes that this one starts read or refuse it too.
         os.environ[_OWN_FILE] = own_file
-    files = [path for path in files if _is_valid(path)]
+    valid = []
+    for path in files:
+        try:
+            settings_in([path])
+            valid.append(path)
+        except OSError as error:
+            _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
+        except SettingsError as error:
+            _refused.append(error)
     # A user does not edit the copy of config.ini in an installed package.
     copies = {folder / "config.ini" for folder in settings_folders()[:-1]}
-    record_sources([path for path in files if path not in copies], sys.argv)
-    for path in files:
+    record_sources([path for path in valid if path not in copies], sys.argv)
+    for path in valid:
         luigi.configuration.add_config_path(str(path))
 
 
@@ -99,15 +107,3 @@ def check() -> None:
 def requested_experiment() -> str:
     """The name of the settings file that the environment requests. Empty means none."""
     return os.environ.get(EXPERIMENT_VARIABLE, "").strip()
-
-
-def _is_valid(path: Path) -> bool:
-    try:
-        settings_in([path])
-    except OSError as error:
-        _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
-    except SettingsError as error:
-        _refused.append(error)
-    else:
-        return True
-    return False

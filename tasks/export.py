@@ -19,8 +19,7 @@ from pipeline.settings.training import DEFAULT_FORMATS, EXPORTERS, ExportSetting
 from pipeline.sources.source import SYNTHETIC
 from pipeline.stage_process import in_child
 from tasks import remote_cache
-from tasks.records import Records
-from tasks.source import Source
+from tasks.data import Records, Source
 from tasks.stage import Stage
 from tasks.train import Train
 

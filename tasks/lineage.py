@@ -15,8 +15,8 @@ import luigi
 
 from pipeline.errors import without_userinfo
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
+from tasks.data import Source
 from tasks.process.console import RUN_ID
-from tasks.source import Source
 from tasks.stage import Stage
 
 if TYPE_CHECKING:

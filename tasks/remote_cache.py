@@ -64,10 +64,8 @@ class RemoteCache:
         """Download an artifact. Return whether it is in the folder now."""
         if not (stored_artifact := self.find(kind, fingerprint)):
             return False
-        name = f"{kind}/{folder.name}"
-        _logger.info(
-            "%s: downloading %s, %s", stored_artifact.manifest["stage"], name, origin_of(stored_artifact.manifest)
-        )
+        manifest = stored_artifact.manifest
+        _logger.info("%s: downloading %s/%s, %s", manifest["stage"], kind, folder.name, origin_of(manifest))
         with self._tolerating_errors((kind, fingerprint)):
             self.remote.fetch(kind, stored_artifact, folder, root=self._root)
             return True
@@ -97,12 +95,11 @@ class RemoteCache:
                 _logger.info("Pushed %s/%s to %s.", kind, folder.name, self._storage.remote)
                 # An interrupted download of the same artifact.
                 shutil.rmtree(self._root / layout.FETCHING / fingerprint, ignore_errors=True)
+            elif outcome is Pushed.CONFLICT and (keep or replace):
+                _logger.warning("Keeping %s/%s. The remote already has another copy of it.", kind, folder.name)
             elif outcome is Pushed.CONFLICT:
-                keeps_local = keep or replace
-                action = "Keeping the local copy." if keeps_local else "Using the copy on the remote."
-                _logger.warning("The remote already has another copy of %s/%s. %s", kind, folder.name, action)
-                if not keeps_local:
-                    self.get(kind, fingerprint, folder)
+                _logger.warning("Using the copy of %s/%s that is already on the remote.", kind, folder.name)
+                self.get(kind, fingerprint, folder)
             return outcome
         return None
 
@@ -180,8 +177,7 @@ def origin_of(manifest: Mapping) -> str:
 def is_provisional(folder: Path) -> bool:
     """Whether an artifact is not final, or was made on another device than the requested one."""
     with contextlib.suppress(DamagedArtifactError):
-        manifest = read_manifest(folder)
-        return bool(manifest.get("provisional") or manifest.get("fallback"))
+        return not read_manifest(folder).keys().isdisjoint(("provisional", "fallback"))
     return False
 
 

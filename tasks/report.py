@@ -1,17 +1,26 @@
-"""The Report stage. It requires one run or the runs of a sweep, and compares all runs under the storage root."""
+"""The Report stage, which compares all runs under the storage root, and dated copies of its report.
+
+While a run trains, report.html shows it. A dated copy is an artifact in a folder named by the date. It never becomes
+stale. A damaged copy is replaced.
+"""
 
 import contextlib
 import logging
+import os
+import shutil
 import statistics
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property, partial
 from pathlib import Path
 
 import luigi
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.manifest import check_files, read_manifest
-from pipeline.artifacts.publish import publishing_in_place
+from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
+from pipeline.artifacts.publish import publishing, publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtifactError, GateError
 from pipeline.problems.results import RESULTS, results_of
@@ -22,14 +31,16 @@ from pipeline.settings.report import THRESHOLDS, ReportSettings
 from pipeline.settings.setting_error import refuse
 from pipeline.training.heartbeat import announce_done
 from tasks import config_files
-from tasks.live_report import LiveReport
 from tasks.process import console
 from tasks.process.console import RUN_ID
 from tasks.settings import champion, report_page, root_folder, schedule_name
-from tasks.stage import Stage, differing
-from tasks.status import Artifact, manifests_in
+from tasks.stage import Artifact, Stage, differing, manifests_in
 from tasks.train import Train
 
+#: Time in seconds between two versions of report.html while a run trains.
+REFRESH_SECONDS = 10
+# A report of hundreds of runs is a few megabytes.
+_BYTES_NEEDED = 5_000_000
 _SHORT_NAMES = {"global_batch_size": "batch"}
 
 _logger = logging.getLogger(__name__)
@@ -147,6 +158,66 @@ class Report(Stage, parameters=ReportSettings):
             raise GateError(f"{'. '.join(self.failures)}. The report contains the details.")
 
 
+class LiveReport(threading.Thread):
+    """Context manager that shows the training of its block in report.html. A failure to write is logged once."""
+
+    def __init__(self, report: Report, run: Train, folder: Path) -> None:
+        """``folder`` is where the training writes its metrics."""
+        super().__init__(daemon=True)
+        self._report, self._run, self._folder = report, run, folder
+        self._started_at, self._ended, self._has_failed = datetime.now(UTC).isoformat(), threading.Event(), False
+        self._earlier: Sequence | None = None
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._has_failed = error is not None
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Write the page at each refresh, and again if the training fails."""
+        has_page = False
+        try:
+            while not self._ended.wait(REFRESH_SECONDS):
+                # A training that fails before its first step does not replace the report.
+                if has_page or any(self._folder.iterdir()):
+                    self._write(REFRESH_SECONDS)
+                    has_page = True
+            if self._has_failed and has_page:
+                self._write(0)
+        # The training does not depend on the page.
+        except Exception as error:
+            _logger.warning("report.html does not show this training, because writing it failed: %r", error)
+
+    def _write(self, refresh_seconds: int) -> None:
+        # It imports matplotlib.
+        from pipeline.report import live
+
+        if self._earlier is None:
+            runs = {manifest["fingerprint"]: folder for folder, manifest in self._report.whole_runs()}
+            current = [fingerprint for fingerprint in self._report.current() if fingerprint in runs]
+            self._earlier = live.sections_of_runs([*runs.values()], current)
+        training = {
+            "experiment": self._run.experiment_name(),
+            "run": self._run.place or self._run.settings.model,
+            "epochs": self._run.settings.epochs,
+            "started_at": self._started_at,
+        }
+        with publishing_in_place(self._report_folder) as folder:
+            live.write_live_page(folder, self._folder, self._earlier, refresh_seconds=refresh_seconds, **training)
+
+    @cached_property
+    def _report_folder(self) -> Path:
+        """Folder of the report. The manifest lists no file from now on, so a kill leaves a stale report."""
+        artifact = self._report.output()
+        details = {"provisional": "report.html shows a training that was not finished"}
+        with publishing_in_place(artifact.folder) as temporary:
+            write_manifest(temporary, stage=self._report.task_family, identity=artifact.identity, details=details)
+        return artifact.folder
+
+
 @Train.event_handler(luigi.Event.START)
 def _begin(run: Train) -> None:
     if run.place:
@@ -194,6 +265,81 @@ def dated_reports_folder() -> Path:
 def history_folder() -> Path:
     """Folder of the dated reports of this experiment (schedule/nightly.py)."""
     return dated_reports_folder() / schedule_name()
+
+
+@dataclass(frozen=True)
+class DatedReport:
+    """One date's copy of the report."""
+
+    #: In UTC.
+    date: date
+    folder: Path
+    #: Fingerprints of the required runs.
+    runs: tuple[str, ...]
+    #: Thresholds of the gate that the runs passed.
+    thresholds: Mapping[str, float]
+
+
+def read_dated_report(folder: Path) -> DatedReport:
+    """One date's copy of the report. A DamagedArtifactError if it is not valid, or the copy of another date."""
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
+    day, runs = (manifest["identity"].get(name) for name in ("date", "runs"))
+    if day != folder.name or not isinstance(runs, list):
+        raise DamagedArtifactError(f"{folder / MANIFEST_NAME}: expected the report of {folder.name}, got {day!r:.80}.")
+    return DatedReport(date.fromisoformat(day), folder, tuple(runs), manifest.get("thresholds", {}))
+
+
+def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtifactError]]:
+    """The valid copies, oldest first, and the errors of the others."""
+    reports, damage = [], []
+    for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
+        try:
+            reports.append(read_dated_report(folder))
+        except DamagedArtifactError as error:
+            damage.append(error)
+    return reports, damage
+
+
+def is_date(name: str) -> bool:
+    """Whether a folder has the name of a date. Others may be there too, such as notes and .DS_Store."""
+    try:
+        return date.fromisoformat(name).isoformat() == name
+    except ValueError:
+        return False
+
+
+def is_past(day: date, keep_days: int, today: date) -> bool:
+    """Whether the date's report may be removed, and need not be made. ``keep_days`` 0 means never."""
+    return bool(keep_days) and day <= today - timedelta(days=keep_days)
+
+
+def publish_dated_report(
+    history: Path, day: date, report: Path, *, thresholds: Mapping[str, float] | None = None
+) -> DatedReport:
+    """Copy the valid report to its date. ``thresholds`` are those of the gate that it passed."""
+    manifest, folder = read_manifest(report), history / day.isoformat()
+    check_files(report, manifest, shared=True)
+    runs = manifest["identity"]["upstream"]["current"]
+    identity = {"date": day.isoformat(), "report": manifest["fingerprint"], "runs": runs}
+    with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:
+        for entry in manifest["files"]:
+            shutil.copyfile(report / entry["name"], temporary / entry["name"])
+        # The links to runs are relative to the page.
+        page, up = temporary / layout.REPORT_PAGE, os.path.relpath(report, folder)
+        page.write_text(page.read_text("utf-8").replace('href="../', f'href="{up}/../'), "utf-8")
+        write_manifest(temporary, stage="Nightly", identity=identity, details={"thresholds": dict(thresholds or {})})
+    return read_dated_report(folder)
+
+
+def histories(folder: Path) -> list[Path]:
+    """The folders of dated reports, one for config.ini and one per experiment."""
+    return [folder, *(path for path in layout.artifact_folders(folder) if path.is_dir() and not is_date(path.name))]
+
+
+def referred_runs(folder: Path) -> set[str]:
+    """Fingerprints of the runs in the dated reports of all experiments."""
+    return {run for history in histories(folder) for report in read_dated_reports(history)[0] for run in report.runs}
 
 
 def published_rows() -> list[dict]:

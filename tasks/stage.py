@@ -1,4 +1,4 @@
-"""The base class of the stages, which are Luigi tasks.
+"""Artifacts with their states, and the base class of the stages, which are Luigi tasks.
 
 A stage has an identity, builds its artifact in ``make``, and lists in ``still_true`` the reasons why an artifact with
 the same identity is no longer valid. A stage is complete if its inputs are complete and its artifact is fresh. Luigi
@@ -6,20 +6,30 @@ does not check the inputs of a complete task.
 """
 
 import abc
+import contextlib
 import logging
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
 import luigi
 
-from pipeline.artifacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
-from pipeline.artifacts.manifest import read_fetched, write_manifest
+from pipeline.artifacts.fingerprint import (
+    IDENTITY_SCHEMA,
+    code_digests,
+    differences,
+    fingerprint,
+    package_versions,
+    printable,
+)
+from pipeline.artifacts.layout import artifact_folders
+from pipeline.artifacts.manifest import check_files, read_fetched, read_manifest, unreadable, write_manifest
 from pipeline.artifacts.publish import publishing
-from pipeline.errors import UnreadableArtifactError
+from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 from pipeline.settings.schema import StageSettings
 from pipeline.training.heartbeat import end_all
 from tasks import remote_cache
@@ -28,11 +38,119 @@ from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.remote_cache import RemoteCache
 from tasks.settings import Configured, Force, Storage, check_config_file, of_this_root, root_folder
-from tasks.status import Artifact, State, Status
 
 _logger = logging.getLogger(__name__)
 # Cached, because a stage computes its identity several times, and code and packages do not change in a process.
 _code_digests, _package_versions = cache(code_digests), cache(package_versions)
+# In a line of the log, and the number of changed files in a status.
+MAX_REASONS = 5
+
+
+class State(StrEnum):
+    """How an artifact relates to what the settings, the code and the inputs require."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    #: No earlier artifact is comparable.
+    NEW = "new"
+    DAMAGED = "damaged"
+    #: It exists, but this user may not read it.
+    UNREADABLE = "unreadable"
+    #: Its inputs are not known yet.
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True)
+class Status:
+    """State of an artifact on this machine."""
+
+    state: State
+    #: One line each, also if the name of a file has several.
+    reasons: tuple[str, ...] = ()
+    #: When and on which machine the copy on the remote was made. Empty if it is not needed or there is none.
+    remote: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasons", tuple(map(printable, self.reasons)))
+
+    def __str__(self) -> str:
+        between = " " if self.state is State.WAITING else ": "
+        reasons = list(self.reasons[: MAX_REASONS + 1])
+        # One more would take the place of the last reason, which may be a number of files.
+        if len(self.reasons) > MAX_REASONS + 1:
+            reasons[MAX_REASONS:] = [f"and {len(self.reasons) - MAX_REASONS} more, see tensorcraft status"]
+        return between.join([self.state, "; ".join(reasons)]) if reasons else self.state
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the artifact is here and valid."""
+        return self.state is State.FRESH
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the artifact is fresh here, or on the remote."""
+        return self.is_fresh or bool(self.remote)
+
+
+@dataclass(frozen=True, eq=False)
+class Artifact:
+    """The artifact that an identity requires, whether it exists or not."""
+
+    folder: Path
+    identity: Mapping
+    #: An artifact that does not exist is compared with others of the same experiment.
+    experiment: str = ""
+    #: Whether files of other people may be in the folder.
+    shared: bool = False
+
+    @property
+    def expected(self) -> str:
+        """The fingerprint of the identity."""
+        return fingerprint(self.identity)
+
+    def name(self) -> str:
+        """The path below the storage root, for messages."""
+        return self.folder.name if self.shared else f"{self.folder.parent.name}/{self.folder.name}"
+
+    def manifest(self) -> dict:
+        """The artifact's manifest, see ``read_manifest``."""
+        return read_manifest(self.folder)
+
+    def status(self) -> Status:
+        """State of the files, compared with the identity."""
+        try:
+            if not self.folder.is_dir():
+                return self._compare_with_nearest()
+            manifest = self.manifest()
+            check_files(self.folder, manifest, shared=self.shared)
+        except UnreadableArtifactError as error:
+            return Status(State.UNREADABLE, (str(error),))
+        except PermissionError:
+            return Status(State.UNREADABLE, (str(unreadable(self.folder)),))
+        except DamagedArtifactError as error:
+            return Status(State.DAMAGED, (error.args[0].rstrip("."),))
+        if manifest["fingerprint"] != self.expected:
+            return Status(State.STALE, tuple(differences(manifest["identity"], self.identity)))
+        return Status(State.FRESH)
+
+    def _compare_with_nearest(self) -> Status:
+        """Compare with the artifact that differs least. Prefer the same inputs, then the newest."""
+        others = []
+        for folder, manifest in manifests_in(self.folder.parent):
+            # Earlier versions wrote no experiment.
+            if manifest.get("experiment", self.experiment) == self.experiment:
+                identity = manifest["identity"]
+                changes = differences(identity, self.identity)
+                has_inputs = identity.get("upstream") == self.identity.get("upstream")
+                others.append(((-len(changes), has_inputs, manifest["created_at"]), changes, folder))
+        if not others:
+            return Status(State.NEW)
+        _, changes, folder = max(others, key=lambda other: other[0])
+        compared = [f"compared with {folder.parent.name}/{folder.name}"] if len(others) > 1 else []
+        return Status(State.STALE, (*changes, *compared))
+
+    def __str__(self) -> str:
+        return str(self.folder)
 
 
 class Stage(Configured, luigi.Task):
@@ -86,10 +204,6 @@ class Stage(Configured, luigi.Task):
     def upstream(self) -> object:
         """The inputs as plain data, for the identity. It is called when they are known."""
 
-    def label(self) -> str:
-        """Name of the artifact for people. The fingerprint follows it in the folder's name."""
-        return ""
-
     @abc.abstractmethod
     def make(self, folder: Path) -> Mapping:
         """Write the artifact into an empty folder. Return details for its manifest.
@@ -128,7 +242,7 @@ class Stage(Configured, luigi.Task):
         }
 
     def output(self) -> Artifact:
-        """The artifact of the current identity."""
+        """The artifact of the current identity. The name of its folder has the label of the stage."""
         identity = self.identity()
         folder = self.root / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
         return Artifact(folder, identity, experiment=self.experiment_name())
@@ -170,9 +284,8 @@ class Stage(Configured, luigi.Task):
 
     def can_skip(self) -> bool:
         """Whether the artifact is not needed here, because the stages that need it are here or on the remote."""
-        if not self.dependents or not self.can_be_fetched():
-            return False
-        if not all(task.status().is_available for task in self.dependents):
+        others = self.dependents
+        if not others or not self.can_be_fetched() or not all(one.status().is_available for one in others):
             return False
         # A stale artifact that exists here is rebuilt, as without a remote.
         exists = self.is_resolved() and self.output().folder.is_dir()
@@ -278,3 +391,10 @@ def differing(settings: Sequence[Mapping[str, object]]) -> list[dict[str, object
     """The settings that differ between several sets of settings."""
     names = [name for name, value in settings[0].items() if any(values[name] != value for values in settings)]
     return [{name: values[name] for name in names} for values in settings]
+
+
+def manifests_in(folder: Path) -> Iterator[tuple[Path, dict]]:
+    """Folder and manifest of each artifact in the folder of a kind. Damaged ones are left out."""
+    for path in artifact_folders(folder):
+        with contextlib.suppress(DamagedArtifactError):
+            yield path, read_manifest(path)

@@ -28,23 +28,23 @@ from pipeline.settings.experiments import settings_in
 from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
+from pipeline.settings.training import FULL, JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
 from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup, process_group
 from tasks import config_files
-from tasks.features import Features, features_of
+from tasks.data import Records
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
-from tasks.records import Records
 from tasks.settings import Experiment, root_folder
-from tasks.stage import Stage, stages_up_to
-from tasks.status import Artifact, State, Status
+from tasks.stage import Artifact, Stage, State, Status, stages_up_to
 
 if TYPE_CHECKING:
     from pipeline.runs.origin import Origin
     from pipeline.runs.record import RunRecord
 
+# Settings that change the features of a frozen backbone.
+_OF_FEATURES = ("model", "backend", "device", "precision", "jit_compile")
 # In the manifest of a run.
 _VIEWS = "test_time_augmentation"
 # A TPU is initialized in well under a minute.
@@ -256,7 +256,7 @@ class Train(Stage, parameters=TrainSettings):
             }
             in_child("pipeline.training.results:reevaluate", job)
             return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
-        features = features_of(self)
+        features = self.features()
         with self.watching(folder):
             record = self.train_into(folder, self.checkpoints(), features)
         if record.status == "skipped":
@@ -275,8 +275,7 @@ class Train(Stage, parameters=TrainSettings):
             used, requested = record.effective_device, record.mismatch.device
             details["fallback"] = f"trained on {used} because {requested} was unavailable"
         if features and features.status().is_fresh:
-            details["features"] = features.output().expected
-            features.push()
+            details["features"] = features.expected
         return details
 
     def _is_trained(self) -> bool:
@@ -286,13 +285,26 @@ class Train(Stage, parameters=TrainSettings):
         run = self.output()
         return run.status().is_fresh and not self._why_train_again(run.manifest())
 
-    def train_into(self, folder: Path, checkpoints: Path, features: Features | None = None) -> "RunRecord":
+    def features(self) -> Artifact | None:
+        """The features of a frozen backbone. None if the run needs none, or its inputs are not known.
+
+        The process of a training writes them, because the model is on its device only then. Runs with other seeds or
+        epochs read the same artifact, which is not shared.
+        """
+        is_frozen = self.is_resolved() and self.initial and self.settings.model in PRETRAINED
+        if not is_frozen or self.fine_tune == FULL:
+            return None
+        identity = {**self.identity(), "settings": {name: getattr(self.settings, name) for name in _OF_FEATURES}}
+        folder = self.root / layout.FEATURES / f"{self.label()}-{fingerprint(identity)[:12]}"
+        return Artifact(folder, identity, experiment=self.experiment_name())
+
+    def train_into(self, folder: Path, checkpoints: Path, features: Artifact | None = None) -> "RunRecord":
         """Train into an empty folder, from a checkpoint if there is one. Without ``features``, compute them."""
         # The schemas of a run take as long to import as the rest of a start.
         from pipeline.training import launch
-        from pipeline.training.launch import TrainRequest
+        from pipeline.training.launch import FeaturesArtifact, TrainRequest
 
-        records = self.inputs[0]
+        records, names = self.inputs[0], ("folder", "identity", "experiment")
         request = TrainRequest(
             records=records.output().folder,
             settings=self.settings,
@@ -301,7 +313,7 @@ class Train(Stage, parameters=TrainSettings):
             checkpoints=checkpoints,
             started=time.perf_counter(),
             initial=self.initial,
-            features=features and features.fetch(),
+            features=features and FeaturesArtifact(**{name: getattr(features, name) for name in names}),
             chosen=self.chosen(),
             experiment=self.experiment_name(),
             origin=self._origin(),
@@ -325,9 +337,8 @@ class Train(Stage, parameters=TrainSettings):
         """Settings and code of the run, for its record."""
         from pipeline.runs.origin import Origin, git_state
 
-        commit, is_dirty = git_state(config_files.project_folder())
-        version = installed_version(DISTRIBUTION)
-        return Origin(settings=self.changed_settings(), commit=commit, is_dirty=is_dirty, version=version)
+        settings, (commit, is_dirty) = self.changed_settings(), git_state(config_files.project_folder())
+        return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=installed_version(DISTRIBUTION))
 
     def checkpoints(self) -> Path:
         """Folder of the checkpoints of an interrupted run, outside its artifact."""
@@ -336,19 +347,15 @@ class Train(Stage, parameters=TrainSettings):
     def publish(self, artifact: Artifact) -> None:
         super().publish(artifact)
         discard(self.checkpoints())
-        tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if not tracking_uri or self.outcome.startswith("reevaluated"):
-            return
-        try:
-            from pipeline.runs import tracking
-        except ModuleNotFoundError as error:
-            _logger.warning(
-                "Run not logged to MLflow. The package %s is not installed. Install it with: %s",
-                error.name,
-                install_command("mlflow"),
-            )
-        else:
-            tracking.log_run(artifact.folder, tracking_uri=tracking_uri)
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        if uri and not self.outcome.startswith("reevaluated"):
+            try:
+                from pipeline.runs import tracking
+
+                tracking.log_run(artifact.folder, tracking_uri=uri)
+            except ModuleNotFoundError as error:
+                remedy = f"Install it with: {install_command('mlflow')}"
+                _logger.warning("Run not logged to MLflow. The package %s is not installed. %s", error.name, remedy)
 
 
 def device_error(settings: TrainSettings) -> HardwareMismatchError | None:
@@ -364,14 +371,14 @@ def device_error(settings: TrainSettings) -> HardwareMismatchError | None:
 def _look_for_device(backend: str, device: str) -> HardwareMismatchError | None:
     """Try the device in a child process, because a TPU that was initialized cannot be given back."""
     settings = TrainSettings(backend=backend, device=device)
-    _logger.info("Train: checking for a %s.", "TPU or GPU" if settings.device == "auto" else settings.device.upper())
-    how = {"backend": settings.backend, "in_new_process": True}
+    _logger.info("Train: checking for a %s.", "TPU or GPU" if device == "auto" else device.upper())
+    job = {"settings": settings}
     try:
         with time_limit("Train", _DEVICE_SECONDS):
-            in_child("pipeline.hardware.receipt:require_device", {"settings": settings}, **how)
+            in_child("pipeline.hardware.receipt:require_device", job, backend=backend, in_new_process=True)
     except TimeLimitError:
-        message = f"[Train] device: {settings.device} did not respond within {_DEVICE_SECONDS} s."
-        return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})
+        message = f"[Train] device: {device} did not respond within {_DEVICE_SECONDS} s."
+        return HardwareMismatchError(message, {"device": device, "cause": message, "remedy": ""})
     except HardwareMismatchError as error:
         return error
     except PipelineError:

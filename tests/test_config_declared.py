@@ -24,7 +24,7 @@ from pipeline.settings.schema import (
     settings_of,
     text,
 )
-from tasks.commands.init import commented
+from tasks.commands.setup import commented
 
 
 class ToySettings(StageSettings, section="Toy"):

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from pipeline.errors import RemoteError, without_userinfo
-from tasks.process.logs import JsonLines, TextLines
+from tasks.process.console import JsonLines, TextLines
 
 ADDRESS, HIDDEN = "https://me:p@ss:word@mlflow.example:5000/path?x=1", "https://***@mlflow.example:5000/path?x=1"
 
@@ -14,7 +14,7 @@ def record(**changes) -> logging.LogRecord:
     return logging.makeLogRecord({"name": "pipeline", "levelno": logging.WARNING, "msg": "at %s", **changes})
 
 
-@pytest.mark.parametrize("formatter", [TextLines("%(message)s"), JsonLines("run")])
+@pytest.mark.parametrize("formatter", [TextLines("%(message)s"), JsonLines()])
 def test_logs_hide_them_in_messages_errors_and_tracebacks(formatter):
     try:
         raise ValueError(f"no answer from {ADDRESS}")

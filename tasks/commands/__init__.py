@@ -8,14 +8,14 @@ from pipeline.registry import Registry
 COMMANDS = Registry(
     "commands",
     {
-        "init": "tasks.commands.init:init",
+        "init": "tasks.commands.setup:init",
         "run": "tasks.commands.run:run",
         "status": "tasks.commands.artifacts:status",
-        "report": "tasks.commands.report:report",
-        "doctor": "tasks.commands.doctor:doctor",
-        "verify": "tasks.commands.verify:verify",
+        "report": "tasks.commands.runs:report",
+        "doctor": "tasks.commands.checks:doctor",
+        "verify": "tasks.commands.checks:verify",
         "predict": "tasks.commands.predict:predict",
-        "serve": "tasks.commands.serve:serve",
+        "serve": "tasks.commands.predict:serve",
         "export": "tasks.commands.run:export",
         "promote": "tasks.commands.runs:promote",
         "search": "tasks.commands.search:search",
@@ -27,10 +27,10 @@ COMMANDS = Registry(
         "pull": "tasks.commands.artifacts:pull",
         "nightly": "tasks.commands.run:nightly",
         "report-killed": "tasks.commands.run:report_killed",
-        "verify-determinism": "tasks.commands.verify:verify_determinism",
+        "verify-determinism": "tasks.commands.checks:verify_determinism",
         "tensorboard": "tasks.commands.runs:tensorboard",
         "train-local": "tasks.commands.run:train_local",
-        "completion": "tasks.commands.completion:completion",
+        "completion": "tasks.commands.setup:completion",
     },
 )
 

@@ -12,14 +12,11 @@ from pipeline.errors import RemoteError, SettingsError, plural
 from pipeline.optional_packages import install_command
 from tasks import remote_cache
 from tasks.commands.command import argument, command
-from tasks.features import Features, with_features
+from tasks.data import Source
 from tasks.process import lock
-from tasks.report import history_folder
-from tasks.schedule.dated_reports import read_dated_reports
+from tasks.report import history_folder, read_dated_reports
 from tasks.settings import Storage, root_folder
-from tasks.source import Source
-from tasks.stage import Stage, differing
-from tasks.status import State, Status
+from tasks.stage import Stage, State, Status, differing
 
 _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 
@@ -27,7 +24,7 @@ _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
-    states = {name: stage.status() for name, stage in by_name(with_features(stages)).items()} | _of_dated_reports()
+    states = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
     if not states["Source"].is_available:
         Source().check_files()
     if arguments.json:
@@ -43,11 +40,7 @@ def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command(
     argument("--yes", action="store_true", help="remove the listed artifacts"),
-    argument(
-        "--remote",
-        action="store_true",
-        help="list unreferenced objects of [Storage] remote that are at least a day old",
-    ),
+    argument("--remote", action="store_true", help="list unreferenced objects of the remote that are a day old"),
 )
 def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """List or remove the artifacts that are no longer needed."""
@@ -60,22 +53,14 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
     root = root_folder()
     lock.hold(root, on_busy=Storage().on_busy)
-    stale, experiments = find_stale(stages)
-    sizes = {folder: used_bytes(folder) for folder in stale}
+    sizes = {folder: used_bytes(folder) for folder in find_stale(stages)}
     for folder, size in sizes.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
-    removed = [folder for folder in stale if arguments.yes and remove(folder, "no longer needed")]
+    removed = [folder for folder in sizes if arguments.yes and remove(folder, "no longer needed")]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
-    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {plural(len(stale), 'artifact')}, {outcome}")
+    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {plural(len(sizes), 'artifact')}, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
         print(f"Kept {folder}, because it contains your files. Move them elsewhere and remove the folder.")
-    if waiting := sum(folder.is_dir() for folder in remote_cache.pending()):
-        print(f'Kept {plural(waiting, "artifact")} for the remote. To upload, run "tensorcraft push".')
-    if experiments:
-        print(
-            f"Kept the runs of other experiments ({', '.join(experiments)}). "
-            'To list their stale artifacts, run "tensorcraft clean-stale --experiment <name>".'
-        )
     if arguments.yes:
         # This process has the lock, so no download is running.
         discard(root / layout.FETCHING)
@@ -86,7 +71,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Upload the artifacts of the current settings to [Storage] remote."""
     cache = remote_cache.required()
-    for name, stage in by_name([stage for stage in with_features(stages) if stage.is_shared]).items():
+    for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         state = stage.status()
         if state.is_fresh and stage.is_final():
             outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
@@ -101,7 +86,7 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Download the artifacts of the current settings from [Storage] remote."""
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
-    for name, stage in by_name([stage for stage in with_features(stages) if stage.is_shared]).items():
+    for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         state = stage.status(cache)
         if state.remote:
             artifact = stage.output()
@@ -115,7 +100,7 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     return RemoteError.exit_code if is_missing else 0
 
 
-def by_name(stages: Sequence[Stage | Features]) -> dict[str, Stage | Features]:
+def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
     """Task name → stage. Stages of the same task get the settings that differ appended to the name."""
     named = {}
     for _, group in itertools.groupby(stages, key=lambda stage: stage.task_family):
@@ -129,12 +114,10 @@ def by_name(stages: Sequence[Stage | Features]) -> dict[str, Stage | Features]:
 def _of_dated_reports() -> dict[str, Status]:
     reports, damage = read_dated_reports(history_folder())
     reasons = list(map(str, damage))
-    if len(reports) == 1:
-        reasons.append(str(reports[0].date))
-    elif reports:
+    if reports:
         first, last = reports[0].date, reports[-1].date
         missing = (last - first).days + 1 - len(reports)
-        reasons.append(f"{len(reports)} dates from {first} to {last}, {missing} missing")
+        reasons.append(f"{plural(len(reports), 'date')} from {first} to {last}, {missing} missing")
     return {"Nightly": Status(State.DAMAGED if damage else State.FRESH, tuple(reasons))} if reasons else {}
 
 
@@ -142,24 +125,20 @@ def _clean_remote(*, is_removing: bool) -> int:
     remote = remote_cache.required().remote
     from pipeline.remote.garbage import interrupted_uploads, unreferenced_objects
 
-    count, total, outcome = 0, 0, "removed" if is_removing else _NOT_REMOVED
+    sizes, count, outcome = [], 0, "removed" if is_removing else _NOT_REMOVED
     for one in unreferenced_objects(remote, is_removing=is_removing):
         print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
-        count, total = count + 1, total + one.num_bytes
-    print(f"{total / 1e6:10.1f} MB in {plural(count, 'unreferenced object')}, {outcome}")
+        sizes.append(one.num_bytes)
+    print(f"{sum(sizes) / 1e6:10.1f} MB in {plural(len(sizes), 'unreferenced object')}, {outcome}")
     if not Storage().remote.startswith("s3://"):
         return 0
-    count = 0
+    where = {"endpoint": Storage().remote_endpoint, "is_removing": is_removing}
     try:
-        for key, begun_at in interrupted_uploads(
-            remote.url, endpoint=Storage().remote_endpoint, is_removing=is_removing
-        ):
+        for key, begun_at in interrupted_uploads(remote.url, **where):
             print(f"{'upload':>13}  {key}, started {begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
             count += 1
         print(f"{'':13}  {plural(count, 'interrupted upload')}, {outcome}")
     except ModuleNotFoundError as error:
-        print(
-            f"Interrupted uploads not checked, because {error.name} is not installed. Install it with: "
-            + install_command("s3")
-        )
+        remedy = f"Install it with: {install_command('s3')}"
+        print(f"Interrupted uploads not checked, because {error.name} is not installed. {remedy}")
     return 0

@@ -14,9 +14,9 @@ from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
+from tasks.data import Source
 from tasks.process import command_line
 from tasks.settings import champion, root_folder
-from tasks.source import Source
 from tasks.stage import Stage, differing, stages_up_to
 
 if TYPE_CHECKING:
@@ -140,11 +140,7 @@ def run_folder(argument: str, run: str | None) -> Path:
         if real := [folder for folder, record in finished.items() if not is_placeholder(vars(record))]:
             return real[0]
     lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
-    raise SettingsError(
-        f"{argument}: expected a run in {parent}, got {run!r}. Pass its folder, the start of its name or fingerprint, "
-        f"{LATEST} for the newest on real data, {BEST} for the best of the experiment, {JUDGED} for the one that "
-        f"passed the thresholds of the newest report, or {layout.CHAMPION} for the one in use. {lines}"
-    )
+    raise SettingsError(f"{argument}: expected a run in {parent}, got {run!r}. Pass the {A_RUN}. {lines}")
 
 
 def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
@@ -163,23 +159,22 @@ def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
 
 def _judged(argument: str, finished: Mapping[Path, "RunRecord"]) -> Path:
     """The newest requested run of the newest report, which must have reached its thresholds."""
-    folder, found = root_folder() / layout.REPORT, "none"
+    folder, runs = root_folder() / layout.REPORT, []
     # While a run trains, the report has only a page.
     if (file := folder / layout.REPORT_DATA).is_file():
         check_files(folder, read_manifest(folder), shared=True)
         report = json.loads(file.read_text(encoding="utf-8"))
-        # The newest is the first. None was skipped if the gate passed. A retrained run has another time.
-        requested = [run for run in report["runs"] if run["fingerprint"] in report["current"]]
-        keys = [(run["fingerprint"], run["finished_at"]) for run in requested[:1]]
-        runs = [run for run, record in finished.items() if (record.fingerprint, record.finished_at) in keys]
-        if not (gate := report["gate"]):
-            found = "one without thresholds"
-        elif gate["passed"] and runs:
-            return runs[0]
-        else:
-            found = "one whose run is not there" if gate["passed"] else "one of runs that do not"
-    remedy = "Run the pipeline with thresholds of [Report], such as not_worse."
-    raise SettingsError(f"{argument}: expected a report whose runs reach its thresholds, got {found}. {remedy}")
+        if report["gate"] and report["gate"]["passed"]:
+            # The newest is the first. None was skipped if the gate passed. A retrained run has another time.
+            newest = next((run for run in report["runs"] if run["fingerprint"] in report["current"]), {})
+            key = newest.get("fingerprint"), newest.get("finished_at")
+            runs = [run for run, record in finished.items() if (record.fingerprint, record.finished_at) == key]
+    if not runs:
+        raise SettingsError(
+            f"{argument}: expected a report whose newest requested run reached thresholds of [Report] and is still "
+            "there, found none. Run the pipeline with thresholds, such as not_worse."
+        )
+    return runs[0]
 
 
 def _best(finished: Mapping[Path, "RunRecord"]) -> str:
@@ -208,20 +203,16 @@ def _finished(folders: Sequence[Path]) -> dict[Path, "RunRecord"]:
 
 
 def _described(records: Mapping[Path, "RunRecord"]) -> list[str]:
-    """A line per run with its name, date, experiment, test accuracy and the settings that differ."""
+    """A line per run with its name, date, experiment, result on the test split and the settings that differ."""
     from pipeline.report.formats import number, percent
     from pipeline.runs.record import names
 
     settings = [{name: getattr(record, name) for name in names("setting")} for record in records.values()]
-    rows = [
-        (
-            folder.name,
-            f"{datetime.fromisoformat(record.finished_at):%Y-%m-%d %H:%M} UTC",
-            record.experiment,
-            f"loss {number(record.test_loss, 4)}" if record.test_accuracy is None else percent(record.test_accuracy, 2),
-            ", ".join(f"{name} {value}" for name, value in values.items()),
-        )
-        for (folder, record), values in zip(records.items(), differing(settings), strict=True)
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines = []
+    for (folder, record), values in zip(records.items(), differing(settings), strict=True):
+        date = f"{datetime.fromisoformat(record.finished_at):%Y-%m-%d %H:%M} UTC"
+        accuracy, loss = record.test_accuracy, record.test_loss
+        result = f"loss {number(loss, 4)}" if accuracy is None else percent(accuracy, 2)
+        changes = ", ".join(f"{name} {value}" for name, value in values.items())
+        lines.append("  ".join([folder.name, date, record.experiment, result, changes]).rstrip())
+    return lines

@@ -1,25 +1,30 @@
-"""The command ``predict``, which applies a trained model to images or texts."""
+"""The commands ``predict`` and ``serve``, which apply a trained model to images or texts."""
 
 import argparse
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from pipeline.artifacts import layout
 from pipeline.errors import SettingsError, message, plural
+from pipeline.optional_packages import install_command
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems import problem_class
 from pipeline.problems.units import units_of
 from pipeline.records.features import ImageForm
+from pipeline.serve import LOOPBACK, Service
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, DEFAULT_RUN, argument, command, not_empty, trained_run
-from tasks.records import Records
+from tasks.data import Records
+from tasks.process import interrupt
 from tasks.settings import Metrics, root_folder
-from tasks.stage import Stage
-from tasks.status import manifests_in
+from tasks.stage import Stage, manifests_in
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
@@ -90,7 +95,13 @@ def _more(count: int, csv: Path) -> list[str]:
 def job_of(argument: str, run: str | None) -> tuple[Job, dict]:
     """The job that predicts with a run, by default in the views of its evaluation, and the manifest of its records."""
     folder, record = trained_run(argument, run)
-    manifest = _records_of(argument, record.records_fingerprint)
+    expected, place = record.records_fingerprint, root_folder() / layout.RECORDS
+    manifest = next((one for _, one in manifests_in(place) if one["fingerprint"] == expected), None)
+    if not manifest:
+        raise SettingsError(
+            f"{argument}: expected the run's records {expected[:12]} in {place}, found none. Rebuild them with the "
+            'settings of that run and "tensorcraft run".'
+        )
     job = Job(
         run=str(folder),
         label_names=tuple(manifest["label_names"]),
@@ -104,13 +115,44 @@ def job_of(argument: str, run: str | None) -> tuple[Job, dict]:
     return job, manifest
 
 
-def _records_of(argument: str, fingerprint: str) -> dict:
-    """The manifest of the records of a run."""
-    place = root_folder() / layout.RECORDS
-    for _, manifest in manifests_in(place):
-        if manifest["fingerprint"] == fingerprint:
-            return manifest
-    raise SettingsError(
-        f"{argument}: expected the run's records {fingerprint[:12]} in {place}, found none. Rebuild them with the "
-        'settings of that run and "tensorcraft run".'
+def number(text: str, kind: type = float, least: str = "0.000001", name: str = "a number") -> float:
+    """The type of a limit. The smallest size is a byte."""
+    with contextlib.suppress(ValueError):
+        if float(least) <= (value := kind(text)) <= 1e6:
+            return value
+    raise argparse.ArgumentTypeError(f"expected {name} from {least} to 1000000, got {text}")
+
+
+_integer = partial(number, kind=int, least="1", name="an integer")
+
+
+@command(
+    argument("run", nargs="?", type=not_empty, metavar="RUN", help=f"{A_RUN} ({DEFAULT_RUN})"),
+    argument("--host", default=LOOPBACK[0], type=not_empty, help=f"address to listen on, by default {LOOPBACK[0]}"),
+    argument("--port", type=int, default=8000, help="port to listen on, by default 8000. 0 selects a free port"),
+    argument("--max-body", type=number, default=20, metavar="MB", help="size of a request, by default 20"),
+    argument("--timeout", type=number, default=30, metavar="SECONDS", help="time of a request, by default 30"),
+    argument("--concurrency", type=_integer, default=64, metavar="N", help="requests at once, by default 64"),
+)
+def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Serve a trained model, by default on this machine only."""
+    needed = ("fastapi", "onnx", "onnxruntime", "python_multipart", "tf2onnx", "uvicorn")
+    if missing := [name for name in needed if not find_spec(name)]:
+        raise SettingsError(
+            f"serve: the package {missing[0]} is not installed. Install it with: {install_command('serve')}"
+        )
+    job, manifest = job_of("RUN", arguments.run)
+    service = Service(
+        job=job,
+        host=arguments.host,
+        port=arguments.port,
+        max_body_bytes=int(arguments.max_body * 1e6),
+        timeout_seconds=arguments.timeout,
+        concurrency=arguments.concurrency,
     )
+    if not service.is_local:
+        _logger.warning("Other machines can reach the server, which has no authentication and no encryption.")
+    interrupt.listen()
+    with contextlib.suppress(KeyboardInterrupt):
+        in_child("pipeline.serve.server:serve", {"service": service, "manifest": manifest})
+    return 0

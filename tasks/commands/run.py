@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     import psutil
 
 _POLL_SECONDS = 0.2
-_MORE = (
-    "Pass the path of your data to train on them. Train several runs with lists, such as --seeds 0,1,2. Repeat a stage "
-    "and all later ones with --Force-stage Train."
-)
 # Seconds for the processes of a group to end by themselves, and after each signal.
 _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
@@ -43,7 +39,10 @@ _logger = logging.getLogger(__name__)
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
     """Build all stale stages of Source, Records, Train and Report. This is the default command."""
-    parser.epilog = f"{parser.epilog} {_MORE}"
+    parser.epilog += (
+        " Pass the path of your data to train on them. Train several runs with lists, such as --seeds 0,1,2. Repeat a "
+        "stage and all later ones with --Force-stage Train."
+    )
     parser.usage = "tensorcraft run [path of data] [flags and settings]"
     return _run(parser, _with_source(argv), "Report")
 
@@ -145,13 +144,12 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
             time.sleep(_POLL_SECONDS)
         code = next(filter(None, codes), 0)
         # The exit code of a shell for a process that a signal ended.
-        code = 128 - code if code < 0 else code
-        end(processes)
+        return 128 - code if code < 0 else code
     except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
         # A terminal sends Ctrl-C to all processes. Another signal reaches this one alone.
         end(processes)
-        code = 128 + signal.SIGINT
-    return code
 
 
 def free_port() -> int:

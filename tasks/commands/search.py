@@ -24,8 +24,8 @@ from pipeline.settings.search_space import parse_space, train_settings
 from pipeline.settings.setting_error import refuse
 from tasks.commands.command import Parser, not_empty
 from tasks.commands.run import end
+from tasks.data import Records
 from tasks.process import command_line
-from tasks.records import Records
 from tasks.settings import root_folder
 from tasks.train import Train
 
@@ -163,15 +163,13 @@ def _child(task: str, flags: Sequence[str], is_hopeless: Callable[[], bool] | No
         while (code := process.poll()) is None:
             if is_hopeless and is_hopeless():
                 process.send_signal(signal.SIGINT)
-                end([process])
                 return None
             time.sleep(_POLL_SECONDS)
-    except BaseException:
+        # The exit code of a shell for a process that a signal ended.
+        return 128 - code if code < 0 else code
+    finally:
         # A terminal sends Ctrl-C to the child too. Another signal reaches this process alone.
         end([process])
-        raise
-    # The exit code of a shell for a process that a signal ended.
-    return 128 - code if code < 0 else code
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from luigi.task_register import Register
 from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError
 from pipeline.settings.reference import SECTIONS
 from pipeline.settings.setting_error import closest, remedy
-from tasks.process.logs import SCHEDULER_REMEDY
+from tasks.process.console import SCHEDULER_REMEDY
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
 # Per address of the scheduler's name.
@@ -35,12 +35,7 @@ def in_force(argv: Sequence[str], others: Collection[str] = (), program: str = _
 
 def require_scheduler() -> None:
     """Raise a SchedulerUnavailableError if a central scheduler does not answer. Luigi would wait minutes for it."""
-    try:
-        settings = luigi.interface.core()
-    except ValueError as error:
-        raise SettingsError(
-            f"[core]: invalid value ({error}). Set TENSORCRAFT_SCHEDULER_PORT to a number such as 8082."
-        ) from error
+    settings = luigi.interface.core()
     url = settings.scheduler_url or f"http://{settings.scheduler_host}:{settings.scheduler_port}"
     # A local scheduler is inside the process.
     if settings.local_scheduler or url.startswith("http+unix:"):

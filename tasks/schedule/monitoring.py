@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
@@ -14,10 +15,11 @@ from pipeline.errors import PipelineError
 from pipeline.problems.units import units_of
 from pipeline.runs.record import RunRecord, names, read_record
 from tasks.report import Report
-from tasks.schedule.outcome import Outcome
-from tasks.stage import stages_up_to
-from tasks.status import State
+from tasks.stage import State, stages_up_to
 from tasks.train import Train
+
+if TYPE_CHECKING:
+    from tasks.schedule.scheduled import Outcome
 
 # Settings distinguish the runs of a sweep. A fingerprint as label would begin new time series every day.
 _LABELS = ("experiment", *names("setting"), "precision")
@@ -29,7 +31,7 @@ _OF_A_RUN = {
 
 
 def write_metrics(
-    path: Path, outcome: Outcome, manifests: Mapping[str, Mapping], runs: Iterable[RunRecord] = ()
+    path: Path, outcome: "Outcome", manifests: Mapping[str, Mapping], runs: Iterable[RunRecord] = ()
 ) -> None:
     """Replace the file. ``manifests`` maps a stage to the manifest of its artifact."""
     registry, gauges = CollectorRegistry(), {}

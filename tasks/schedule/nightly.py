@@ -17,8 +17,14 @@ from pipeline.errors import DamagedArtifactError
 from pipeline.settings.setting_error import refuse
 from pipeline.stage_process import in_child
 from tasks.process import console, lock
-from tasks.report import Report, history_folder
-from tasks.schedule.dated_reports import is_past, publish_dated_report, read_dated_report, read_dated_reports
+from tasks.report import (
+    Report,
+    history_folder,
+    is_past,
+    publish_dated_report,
+    read_dated_report,
+    read_dated_reports,
+)
 from tasks.settings import Storage, of_this_root, root_folder
 from tasks.stage import stages_up_to
 

@@ -27,10 +27,7 @@ from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import FINISHED, RunRecord, is_placeholder, names, read_record
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
-from tasks.export import Export
-from tasks.features import with_features
-from tasks.report import dated_reports_folder, history_folder
-from tasks.schedule.dated_reports import is_past, read_dated_reports, referred_runs
+from tasks.report import dated_reports_folder, history_folder, is_past, read_dated_reports, referred_runs
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train
@@ -97,13 +94,11 @@ def mark(artifacts: Sequence[Artifact], roots: Collection[Path]) -> set[Path]:
     return marked
 
 
-def find_stale(stages: Sequence[Stage]) -> tuple[list[Path], list[str]]:
-    """Folders that nothing needs, and the names of the other experiments under the root."""
+def find_stale(stages: Sequence[Stage]) -> list[Path]:
+    """Folders that nothing needs."""
     artifacts = read_artifacts(root_folder())
     marked = mark(artifacts, _roots(stages, artifacts, datetime.now(UTC)))
-    experiments = {one.experiment for one in artifacts if one.kind in (layout.RUNS, layout.CHECKPOINTS)}
-    stale = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
-    return stale, sorted(experiments - _experiments_of(stages))
+    return [artifact.folder for artifact in artifacts if artifact.folder not in marked]
 
 
 def apply_limits(stages: Sequence[Stage]) -> bool:
@@ -111,7 +106,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     keep_runs, keep_days, now = Storage().keep_runs, Storage().keep_days, datetime.now(UTC)
     if not keep_runs and not keep_days:
         return False
-    too_old = f"older than {keep_days} days"
+    too_old, kept_while_young = f"older than {keep_days} days", (layout.CHECKPOINTS, layout.SOURCE)
     # The newest dated report stays.
     for report in read_dated_reports(history_folder())[0][:-1]:
         if is_past(report.date, keep_days, now.date()):
@@ -122,12 +117,11 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     roots = _roots(stages, artifacts, now)
     for artifact in artifacts:
         # Checkpoints and sources are small, and useful until they are old.
-        if artifact.kind in (layout.CHECKPOINTS, layout.SOURCE) and _is_older(artifact.here_since, keep_days, now):
+        if artifact.kind in kept_while_young and _is_older(artifact.here_since, keep_days, now):
             beyond[artifact.folder] = too_old
-        elif artifact.kind in (layout.CHECKPOINTS, layout.SOURCE, layout.RUNS) and artifact.folder not in beyond:
+        elif artifact.kind in (*kept_while_young, layout.RUNS) and artifact.folder not in beyond:
             roots.add(artifact.folder)
-    runs = [artifact for artifact in artifacts if artifact.kind == layout.RUNS and artifact.folder in roots]
-    marked = mark(artifacts, roots | _exports_of(runs, artifacts))
+    marked = mark(artifacts, roots | _exports_of(roots, artifacts))
     going = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
     gone = [remove(folder, beyond.get(folder, "not needed by the remaining runs")) for folder in going]
     return any(gone)
@@ -146,9 +140,8 @@ def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int
         for key in ("finished_at", "merit"):
             held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
     if keep_days:
-        beyond[f"older than {keep_days} days"] = {
-            run.folder for run in runs if _is_older(run.finished_at, keep_days, now)
-        }
+        old = {run.folder for run in runs if _is_older(run.finished_at, keep_days, now)}
+        beyond[f"older than {keep_days} days"] = old
     if keep_runs:
         more = {folder for row in rows.values() for folder in row[keep_runs:]}
         beyond[f"{keep_runs} newer runs have the same settings"] = more
@@ -169,39 +162,33 @@ def remove(folder: Path, reason: str) -> bool:
 
 def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime) -> set[Path]:
     mine, referred = _experiments_of(stages), referred_runs(dated_reports_folder())
-    others = [artifact for artifact in artifacts if artifact.experiment not in mine]
     # A dangling link leads to nothing that could be kept.
     champion = Path(os.path.realpath(root_folder() / layout.CHAMPION))
-    in_use = [one for one in others if one.kind in (layout.RUNS, layout.CHECKPOINTS) or now - one.here_since < _IN_USE]
-    return {
-        *_folders_of(stages, artifacts),
-        *remote_cache.pending(),
-        champion,
-        *(one.folder for one in artifacts if one.provides in referred),
-        *(one.folder for one in in_use),
-        *_exports_of([one for one in others if one.kind == layout.RUNS], artifacts),
-        *_exports_of([one for one in artifacts if one.folder == champion], artifacts),
-    }
+    roots = {*_folders_of(stages), *remote_cache.pending(), champion}
+    for one in artifacts:
+        is_used = one.kind in (layout.RUNS, layout.CHECKPOINTS) or now - one.here_since < _IN_USE
+        if one.provides in referred or (one.experiment not in mine and is_used):
+            roots.add(one.folder)
+    # Only the remote may have the present run.
+    present = [stage.output().expected for stage in stages if isinstance(stage, Train)]
+    return roots | _exports_of(roots, artifacts, *present)
 
 
-def _folders_of(stages: Sequence[Stage], artifacts: Sequence[Artifact]) -> Iterator[Path]:
+def _folders_of(stages: Sequence[Stage]) -> Iterator[Path]:
     """The folders of the current settings."""
-    yield from (stage.output().folder for stage in with_features(stages))
+    yield from (stage.output().folder for stage in stages)
     for train in (stage for stage in stages if isinstance(stage, Train)):
         yield train.checkpoints()
+        if features := train.features():
+            yield features.folder
         if train.initial and train.initial.run_folder:
             yield train.initial.run_folder
-    run = Export().requires().output()
-    if run.folder.is_dir():
-        yield Export().output().folder
-    else:
-        # Only the remote has its weights.
-        yield from (one.folder for one in artifacts if one.kind == layout.EXPORTS and run.expected in one.needs)
 
 
-def _exports_of(runs: Sequence[Artifact], artifacts: Sequence[Artifact]) -> set[Path]:
-    provided = {run.provides for run in runs}
-    return {one.folder for one in artifacts if one.kind == layout.EXPORTS and one.needs & provided}
+def _exports_of(folders: Collection[Path], artifacts: Sequence[Artifact], *runs: str) -> set[Path]:
+    """The exports of the runs in these folders, and of runs with these fingerprints."""
+    exported = {*runs, *(one.provides for one in artifacts if one.folder in folders)}
+    return {one.folder for one in artifacts if one.kind == layout.EXPORTS and one.needs & exported}
 
 
 def _experiments_of(stages: Sequence[Stage]) -> set[str | None]:

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import filelock
@@ -31,9 +31,11 @@ from pipeline.optional_packages import install_command
 from tasks import config_files
 from tasks.process import command_line, console
 from tasks.report import Report
-from tasks.schedule.outcome import CHANNELS, Outcome, read_outcome, write_outcome
 from tasks.settings import Metrics, Notify, Storage, report_path, root_folder, schedule_name
 
+SCHEMA_VERSION = 2
+#: Ways to send a message.
+CHANNELS = ("webhook", "mail")
 # Six attempts within about half a minute.
 _retrying = tenacity.retry(
     stop=tenacity.stop_after_attempt(6),
@@ -47,6 +49,79 @@ _SECRET_NAME = re.compile(r"passw|secret|token|api_?key|credential|webhook", re.
 _SHORTEST_SECRET = 6
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a scheduled run ended. Times are ISO 8601 in UTC."""
+
+    #: Name and date.
+    task: str
+    started_at: str
+    seconds: float
+    exit_code: int
+    #: The task that failed, or was running at the end.
+    stage: str = ""
+    reason: str = ""
+    log: Sequence[str] = ()
+    #: systemd's id of the run.
+    invocation: str = ""
+    #: When the last run that succeeded ended.
+    last_success: str | None = None
+    #: When the first failed run of the present, or just ended, incident started.
+    failing_since: str | None = None
+    #: Channels that accepted the message, or need none.
+    notified: tuple[str, ...] = ()
+
+    def ended_at(self) -> datetime:
+        """Time of the end."""
+        return datetime.fromisoformat(self.started_at) + timedelta(seconds=self.seconds)
+
+    def after(self, previous: "Outcome | None") -> "Outcome":
+        """The outcome with the state that follows from the previous one."""
+        was_failing = previous is not None and previous.exit_code != 0
+        if self.exit_code:
+            # The reason does not distinguish failures, because it may contain changing numbers.
+            is_resolved = was_failing and (previous.stage, previous.exit_code) == (self.stage, self.exit_code)
+            return replace(
+                self,
+                last_success=previous and previous.last_success,
+                failing_since=previous.failing_since if was_failing else self.started_at,
+                notified=previous.notified if is_resolved else (),
+            )
+        notified = () if was_failing else previous.notified if previous else CHANNELS
+        return replace(
+            self,
+            last_success=self.ended_at().isoformat(timespec="seconds"),
+            # The message of the recovery may be pending.
+            failing_since=previous.failing_since if previous and len(notified) < len(CHANNELS) else None,
+            notified=notified,
+        )
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """The recorded outcome. None if there is none, or the file is damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+        if (version := content.pop("schema_version")) != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {version!r}")
+        outcome = Outcome(**content | {"notified": tuple(content["notified"])})
+        outcome.ended_at()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _logger.warning("%s cannot be read (%r). This run replaces the file.", path, error)
+        return None
+    return outcome
+
+
+def write_outcome(path: Path, outcome: Outcome) -> None:
+    """Replace the file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    content = {"schema_version": SCHEMA_VERSION, **asdict(outcome)}
+    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
+    os.replace(temporary, path)
 
 
 def run_scheduled(argv: Sequence[str]) -> int:
@@ -103,14 +178,12 @@ def redact(text: str, secrets: set[str]) -> str:
 
 def message(outcome: Outcome) -> dict[str, object]:
     """The notification as plain data. ``text`` is the sentence that chat services show."""
-    host, report = socket.gethostname(), ""
+    host, report, text = socket.gethostname(), "", f"succeeded, after failures since {outcome.failing_since}"
     with contextlib.suppress(PipelineError):
         report = report_path()
     if outcome.exit_code:
         where = f" in {outcome.stage}" if outcome.stage else ""
         text = f"failed{where} with exit code {outcome.exit_code}: {outcome.reason}"
-    else:
-        text = f"succeeded, after failures since {outcome.failing_since}"
     return {
         "text": f"{outcome.task} on {host}: {text}",
         "event": "failure" if outcome.exit_code else "recovery",
@@ -124,11 +197,7 @@ def message(outcome: Outcome) -> dict[str, object]:
 
 def send(address: str, content: Mapping[str, object]) -> bool:
     """Send the message, and log no address, because it is a secret. Return whether it was accepted."""
-    try:
-        is_accepted = (_post if address.startswith("http") else _send_by_apprise)(address, content)
-    except ValueError as error:
-        _logger.warning("[Notify] webhook_url is not a valid address (%s).", type(error).__name__)
-        is_accepted = False
+    is_accepted = (_post if address.startswith("http") else _send_by_apprise)(address, content)
     if not is_accepted:
         _logger.warning("The notification was not accepted. The next run sends it again.")
     return is_accepted
@@ -142,9 +211,6 @@ def _post(address: str, content: Mapping[str, object]) -> bool:
         # A server must not forward the message to another server.
         answer = requests.post(address, json=content, allow_redirects=False, timeout=_TIMEOUT_SECONDS)
     except requests.RequestException as error:
-        if isinstance(error, ValueError):
-            # The address itself is wrong, so another attempt fails too.
-            raise
         _logger.warning("The webhook did not respond (%s).", type(error).__name__)
         return False
     if answer.status_code >= 300:

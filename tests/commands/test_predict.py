@@ -229,9 +229,8 @@ def test_runs_are_listed_with_their_differences_and_have_names_for_the_best_and_
         refused("--model", "cnn")
         .rstrip()
         .endswith(
-            "got 'cnn'. Pass its folder, the start of its name or fingerprint, latest for the newest on real data, "
-            "best for the best of the experiment, judged for the one that passed the thresholds of the newest report, "
-            "or champion for the one in use. Matches:\n"
+            "got 'cnn'. Pass the folder of a run, the beginning of its name or fingerprint, latest, best, judged, or "
+            "champion. Matches:\n"
             "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
             "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  75.00%  epochs 2"
         )
@@ -245,7 +244,7 @@ def test_runs_are_listed_with_their_differences_and_have_names_for_the_best_and_
     # The experiment has no run on its own data any more.
     assert used() == "other-ee55"
     shutil.rmtree(luigi.root / "runs" / "other-ee55")
-    assert "got 'best'. Pass its folder" in refused()
+    assert "got 'best'. Pass the folder" in refused()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from http.server import ThreadingHTTPServer
 import pytest
 from luigi_process import PROJECT, Luigi
 
-from tasks.commands.report import Handler
+from tasks.commands.runs import Handler
 
 
 @pytest.fixture

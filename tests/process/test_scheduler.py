@@ -150,13 +150,6 @@ def test_a_scheduler_that_stops_later_is_reported_without_a_traceback(first_run,
     assert "ERROR SchedulerUnavailableError: " in done.stderr
 
 
-def test_a_port_that_is_no_number_is_refused(first_run):
-    done = first_run(*FAST, TENSORCRAFT_SCHEDULER="central", TENSORCRAFT_SCHEDULER_PORT="eighty")
-    assert done.returncode == 2
-    assert "Set TENSORCRAFT_SCHEDULER_PORT to a number" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_one_setting_moves_the_scheduler_and_the_runs_that_ask_it():
     code = "import luigi.interface, tasks; print('asked at', luigi.interface.core().scheduler_port)"
     training_recipe = f'show:\n\t@{sys.executable} -c "{code}"\n'

@@ -25,7 +25,7 @@ from luigi_process import PROJECT
 from report_runs import EPOCH, RUN, SKIPPED, render, run_of, write_evaluation, write_predictions, write_run
 
 from pipeline.report.live import sections_of_runs, write_live_page
-from tasks.commands.report import Handler
+from tasks.commands.runs import Handler
 
 
 def setup_module() -> None:

@@ -46,7 +46,7 @@ def test_a_new_setting_is_recorded(wider):
 
 def test_a_new_setting_is_a_label_of_the_metrics_for_monitoring(wider, tmp_path, monkeypatch):
     from tasks.schedule import monitoring
-    from tasks.schedule.outcome import Outcome
+    from tasks.schedule.scheduled import Outcome
 
     runs = [Wider(**RUN, dropout=dropout) for dropout in (0.1, 0.2)]
     monkeypatch.setattr(monitoring, "_LABELS", ("experiment", *record.names("setting"), "precision"))

@@ -98,9 +98,7 @@ def test_artifacts_that_others_may_be_about_to_use_stay_a_day(root, monkeypatch)
     monkeypatch.setattr(retention, "read_artifacts", lambda _: earlier)
     monkeypatch.setattr(retention, "_experiments_of", lambda _: {None, "mine"})
     monkeypatch.setattr(retention, "_folders_of", lambda *_: [])
-    stale, others = find_stale([])
-    assert names(root, stale) == {"records/new-mine", "records/old", "records/old-mine"}
-    assert others == [], "nothing was trained"
+    assert names(root, find_stale([])) == {"records/new-mine", "records/old", "records/old-mine"}
 
 
 def test_the_champion_and_all_that_it_needs_are_never_removed(root, monkeypatch):
@@ -114,7 +112,7 @@ def test_the_champion_and_all_that_it_needs_are_never_removed(root, monkeypatch)
     monkeypatch.setattr(retention, "_experiments_of", lambda _: {None, "cifar10", "mnist"})
     monkeypatch.setattr(retention, "_folders_of", lambda *_: [])
     of_the_champion = {f"{kind}/champion" for kind in ("source", "records", "runs")} | {"exports/of-champion"}
-    removable = names(root, find_stale([])[0])
+    removable = names(root, find_stale([]))
     assert not removable & of_the_champion
     assert removable >= {"runs/other", "records/other", "source/other", "exports/of-other", "runs/newest"}
     monkeypatch.setattr(retention, "Storage", lambda: SimpleNamespace(keep_runs=0, keep_days=30))
@@ -123,4 +121,4 @@ def test_the_champion_and_all_that_it_needs_are_never_removed(root, monkeypatch)
     assert not (root / "runs" / "other").exists()
     assert (root / "runs" / "newest").exists()
     (root / "champion").unlink()
-    assert "runs/champion" in names(root, find_stale([])[0])
+    assert "runs/champion" in names(root, find_stale([]))

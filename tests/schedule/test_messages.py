@@ -9,7 +9,7 @@ from pipeline.errors import SettingsError
 from pipeline.settings.storage import MetricsSettings, NotifySettings
 from tasks.process import command_line
 from tasks.schedule import scheduled
-from tasks.schedule.outcome import Outcome
+from tasks.schedule.scheduled import Outcome
 
 FAILED = Outcome(
     task="Nightly 2026-11-20",
@@ -74,8 +74,8 @@ def test_a_server_does_not_forward_the_message(webhook):
     ("address", "warning"),
     [
         ("http://127.0.0.1:9/services/SECRET", "did not respond (ConnectionError)"),
-        ("http://a b/SECRET", "[Notify] webhook_url is not a valid address (InvalidURL)"),
-        ("httpx://a/SECRET", "[Notify] webhook_url is not a valid address (InvalidSchema)"),
+        ("http://a b/SECRET", "did not respond (InvalidURL)"),
+        ("httpx://a/SECRET", "did not respond (InvalidSchema)"),
         ("slack://SECRET", "apprise does not support this kind of address"),
         ("slak://a/b/SECRET", "apprise does not support this kind of address"),
     ],

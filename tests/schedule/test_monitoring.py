@@ -9,7 +9,7 @@ from scheduled import samples
 
 from pipeline.runs.record import RunRecord
 from tasks.schedule.monitoring import write_metrics
-from tasks.schedule.outcome import Outcome
+from tasks.schedule.scheduled import Outcome
 
 RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "test_accuracy": 0.739})
 ENDED = Outcome(

@@ -15,7 +15,7 @@ from scheduled import TODAY, days_ago, nightly
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing_in_place
 from pipeline.errors import DamagedArtifactError
-from tasks.schedule.dated_reports import (
+from tasks.report import (
     publish_dated_report,
     read_dated_report,
     read_dated_reports,
@@ -98,17 +98,21 @@ def test_status_shows_dated_reports_despite_a_damaged_one(first_run, tmp_path):
     history = luigi.root / "report" / "history"
     kept = publish_dated_report(history, TODAY, luigi.root / "report")
     (history / "2026-notes.txt").write_text("mine")
-    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(kept.date)], "remote": ""}
+    assert luigi.status(*FAST)["Nightly"] == {
+        "state": "fresh",
+        "reasons": [f"1 date from {TODAY} to {TODAY}, 0 missing"],
+        "remote": "",
+    }
     (history / days_ago(1)).mkdir()
     nightly = luigi.status(*FAST)["Nightly"]
     assert nightly["state"] == "damaged"
     assert f"{days_ago(1)}/manifest.json" in nightly["reasons"][0]
-    assert nightly["reasons"][1] == str(kept.date)
+    assert nightly["reasons"][1].startswith(f"1 date from {kept.date}")
 
 
 def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
     from tasks import Nightly
-    from tasks.schedule import dated_reports, nightly
+    from tasks.schedule import nightly
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2025, 11, 1) + timedelta(days=n) for n in range(12)]
@@ -116,7 +120,7 @@ def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
         publish_dated_report(report / "history", day, report)
     monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
     read = []
-    monkeypatch.setattr(dated_reports, "read_manifest", lambda folder: read.append(folder) or read_manifest(folder))
+    monkeypatch.setattr("tasks.report.read_manifest", lambda folder: read.append(folder) or read_manifest(folder))
     assert Nightly.bulk_complete(days) == days[:-1]
     assert len(read) == len(days) - 1
 

@@ -15,8 +15,8 @@ from pipeline.artifacts.manifest import FETCHED_NAME, read_manifest, seal, write
 from pipeline.runs.record import RunRecord
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
+from tasks.report import DatedReport
 from tasks.schedule import retention
-from tasks.schedule.dated_reports import DatedReport
 from tasks.schedule.retention import Artifact, read_artifacts, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
@@ -117,7 +117,7 @@ def test_a_run_on_placeholder_data_is_never_the_best(make_run, tmp_path):
 
 @pytest.mark.parametrize(("keep_days", "going"), [(0, []), (4_000, []), (2, [Path("30")])])
 def test_dated_reports_go_by_their_dates_and_the_newest_stays(tmp_path, monkeypatch, keep_days, going):
-    reports, gone = [DatedReport(date(2026, 10, day), Path(str(day)), ()) for day in (30, 31)], []
+    reports, gone = [DatedReport(date(2026, 10, day), Path(str(day)), (), {}) for day in (30, 31)], []
     monkeypatch.setattr(retention, "root_folder", lambda: tmp_path)
     monkeypatch.setattr(retention, "read_dated_reports", lambda _: (reports, []))
     monkeypatch.setattr(retention, "remove", lambda folder, _: gone.append(folder))

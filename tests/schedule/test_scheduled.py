@@ -14,7 +14,7 @@ from luigi_process import PROJECT, TINY
 from scheduled import DAY, Unattended, samples
 
 from tasks.schedule import scheduled
-from tasks.schedule.outcome import CHANNELS, SCHEMA_VERSION, Outcome, read_outcome, write_outcome
+from tasks.schedule.scheduled import CHANNELS, SCHEMA_VERSION, Outcome, read_outcome, write_outcome
 
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
 

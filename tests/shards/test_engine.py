@@ -86,7 +86,7 @@ def test_the_manifest_says_which_runner_wrote_the_records_in_how_many_processes(
 
 
 def test_workers_get_the_path_of_the_dataset_in_any_environment(monkeypatch, tmp_path):
-    code = "from tasks.source import Source; print(Source().location().tfds_data_dir)"
+    code = "from tasks.data import Source; print(Source().location().tfds_data_dir)"
     monkeypatch.setenv("TFDS_DATA_DIR", "prepared")
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

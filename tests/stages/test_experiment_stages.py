@@ -170,11 +170,9 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
     # What another's settings left is not this one's to remove.
     clean = other.command("clean-stale", "--yes", *labeled)
     assert clean.returncode == 0, clean.stderr
-    assert "Kept the runs of other experiments (cifar10)" in clean.stdout
     assert len(other.artifacts("runs")) == 2
     # The other way round; its own that is not reached goes.
     clean = other.command("clean-stale", "--yes", *FAST, "--Train-seed", "5")
-    assert "Kept the runs of other experiments (second)" in clean.stdout
     assert mine not in other.artifacts("runs")
     assert len(other.artifacts("runs")) == 1
 
@@ -202,7 +200,6 @@ def test_inputs_of_an_interrupted_run_of_another_experiment_stay(luigi, tmp_path
     assert len(records) == 3
     clean = other.command("clean-stale", *FAST)
     assert "0 artifacts" in clean.stdout
-    assert "Kept the runs of other experiments (second)" in clean.stdout
     # Of this experiment's runs the oldest goes, a run of another one stays.
     plant(other, mine, name="old", finished_at="2026-01-01T00:00:00+00:00")
     plant(other, mine, name="old-third", finished_at="2026-01-01T00:00:00+00:00", experiment="third")

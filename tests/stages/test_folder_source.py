@@ -11,7 +11,7 @@ from luigi_process import PROJECT, WITHOUT_PRIVILEGES, Luigi
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.shards.summary import SKIPPED_NAME
-from tasks.status import State, Status
+from tasks.stage import State, Status
 
 
 class FolderSource:
@@ -146,6 +146,6 @@ def test_status_refuses_a_path_that_cannot_be_a_source_as_a_run_does(photos, dat
 
 def test_status_accepts_an_absent_path_if_the_remote_has_the_artifact(photos, monkeypatch):
     copy = Status(State.NEW, remote="built on office")
-    monkeypatch.setattr("tasks.source.Source.status", lambda *_: copy)
+    monkeypatch.setattr("tasks.data.Source.status", lambda *_: copy)
     source = ("--Source-dataset", "folder", "--Source-path", str(photos.folder.parent / "nowhere"))
     assert photos.luigi.status(*source)["Source"]["remote"] == copy.remote

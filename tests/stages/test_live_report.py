@@ -14,16 +14,16 @@ from luigi_process import FAST, IN_CHILD, PROJECT, TINY
 from report_runs import EPOCH, write_run
 
 from pipeline.artifacts.manifest import check_files, read_manifest
-from tasks import live_report
-from tasks.live_report import LiveReport
-from tasks.status import Artifact
+from tasks import report as report_module
+from tasks.report import LiveReport
+from tasks.stage import Artifact
 
 RELOAD = '<meta http-equiv="refresh"'
 REFRESHED_OFTEN = """
-from tasks import live_report
+from tasks import report as report_module
 from tasks.cli import main
 
-live_report.REFRESH_SECONDS = 0.1
+report_module.REFRESH_SECONDS = 0.1
 main()
 """
 
@@ -39,7 +39,7 @@ def report_folder(tmp_path):
 @pytest.fixture
 def training(tmp_path, report_folder, monkeypatch):
     """A function that returns the context manager around a training, and the folder of its run."""
-    monkeypatch.setattr(live_report, "REFRESH_SECONDS", 0.02)
+    monkeypatch.setattr(report_module, "REFRESH_SECONDS", 0.02)
     folder = tmp_path / "run"
     folder.mkdir()
     earlier = write_run(tmp_path / "earlier", fingerprint="1" * 64)

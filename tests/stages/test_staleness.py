@@ -17,7 +17,7 @@ from pipeline.artifacts import fingerprint, modules
 from pipeline.artifacts.fingerprint import differences
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import HardwareMismatchError
-from tasks.status import Artifact, State, Status
+from tasks.stage import Artifact, State, Status
 
 STAGES = ["Source", "Records", "Train", "Report"]
 

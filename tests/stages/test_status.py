@@ -9,8 +9,8 @@ import pytest
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.artifacts.publish import publishing
 from tasks.process.console import RUN_ID
+from tasks.stage import Artifact, State, Status
 from tasks.stage import Stage as RealStage
-from tasks.status import Artifact, State, Status
 
 MADE = {"host": "office", "created_at": "2026-11-27T12:00:00+00:00"}
 

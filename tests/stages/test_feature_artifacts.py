@@ -1,4 +1,4 @@
-"""The features of a frozen backbone are shared, listed and kept like the artifacts of stages."""
+"""The features of a frozen backbone are kept as long as a run needs them."""
 
 import json
 
@@ -7,11 +7,10 @@ from luigi_process import FAST
 
 
 @pytest.mark.slow
-def test_the_commands_know_the_features_as_they_know_other_artifacts(store, url, first_run, tmp_path):
+def test_features_stay_for_the_runs_that_use_them(first_run, tmp_path):
     luigi = first_run.copy(tmp_path / "fine")
     args = [*FAST, "--Train-model", "efficientnet_lite0", "--Train-training-recipe", "fine_tuning"]
-    args += ["--Train-fine-tune", "head", "--Storage-remote", url, "--Storage-remote-endpoint", store.endpoint]
-    assert luigi.status(*args)["Features"]["state"] == "new"
+    args += ["--Train-fine-tune", "head"]
     done = luigi(*args)
     assert done.returncode == 0, done.stderr
     (name,) = luigi.artifacts("features")
@@ -19,14 +18,8 @@ def test_the_commands_know_the_features_as_they_know_other_artifacts(store, url,
     fingerprint = json.loads((luigi.root / "features" / name / "manifest.json").read_text())["fingerprint"]
     assert json.loads((luigi.root / "runs" / run_name / "manifest.json").read_text())["features"] == fingerprint
     other = [*args, "--Train-seed", "1"]
-    states = luigi.status(*other)
-    assert (states["Features"]["state"], states["Train"]["state"]) == ("fresh", "stale")
+    assert luigi.status(*other)["Train"]["state"] == "stale"
     assert f"features/{name}" not in luigi.command("clean-stale", *other).stdout
     # The run needs them, and another model needs neither.
     assert f"features/{name}" not in luigi.command("clean-stale", *args).stdout
     assert f"features/{name}" in luigi.command("clean-stale", *FAST).stdout
-    assert "Features: already on the remote" in luigi.command("push", *args).stdout
-    elsewhere = first_run.copy(tmp_path / "elsewhere")
-    pulled = elsewhere.command("pull", *args)
-    assert "Features: downloaded" in pulled.stdout, pulled.stdout + pulled.stderr
-    assert [*elsewhere.artifacts("features")] == [name]
