@@ -108,11 +108,10 @@ class Source(Stage, parameters=SourceSettings):
 
     def make(self, folder: Path) -> Mapping:
         job = {"settings": self.settings, "folder": folder}
-        source = in_child("pipeline.sources:resolve", job, returns=SourceInfo).to_json()
-        if self.settings.may_be_replaced and source["origin"] == SYNTHETIC:
-            reason = f"built from placeholder data, the next run tries {self.dataset} again"
-            return {"source": source, "provisional": reason}
-        return {"source": source}
+        details = {"source": in_child("pipeline.sources:resolve", job, returns=SourceInfo).to_json()}
+        if self.settings.may_be_replaced and details["source"]["origin"] == SYNTHETIC:
+            details["provisional"] = f"built from placeholder data, the next run tries {self.dataset} again"
+        return details
 
 
 class Records(Stage, parameters=RecordsSettings):
@@ -163,8 +162,7 @@ class Records(Stage, parameters=RecordsSettings):
     def check(self) -> None:
         source, requested = self.source(), self.inputs[0].settings
         # Image files and a text are read from under the root, which workers that share only the remote do not have.
-        is_of_files = requested.of_files and requested.origin != PLACEHOLDER
-        is_under_root = is_of_files or (source and source.is_sequence)
+        is_under_root = (requested.of_files and requested.origin != PLACEHOLDER) or (source and source.is_sequence)
         if self.workers_share == "remote" and is_under_root:
             expected = "root, because only this machine has the files of the dataset"
             refuse("Records", "workers_share", expected, self.workers_share)
@@ -206,9 +204,9 @@ class Records(Stage, parameters=RecordsSettings):
         # On a cluster a late attempt may still write notes. The next run removes them.
         how = {"prefix": ".notes-", "dir": folder.parent, "ignore_cleanup_errors": True}
         with tempfile.TemporaryDirectory(**how) as scratch_folder:
+            job["scratch_folder"] = Path(scratch_folder)
             try:
-                written = in_child("pipeline.shards.job:write_records", job | {"scratch_folder": Path(scratch_folder)})
-                return {**written, "chosen": chosen}
+                return {**in_child("pipeline.shards.job:write_records", job), "chosen": chosen}
             except ChangedSourceError:
                 # The files changed without a change of size or time. The Source stage must read them again.
                 remove_artifact(self.inputs[0].output().folder)

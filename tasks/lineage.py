@@ -22,7 +22,6 @@ from tasks.stage import Stage
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
 
-_STATES = {luigi.Event.START: "START", luigi.Event.SUCCESS: "COMPLETE", luigi.Event.FAILURE: "FAIL"}
 _VARIABLE = re.compile("OPENLINEAGE_(URL|CONFIG|_TRANSPORT)")
 # The client tries for half a minute per event.
 _SECONDS = 3
@@ -104,5 +103,5 @@ def _event(state: str, stage: Stage, error: BaseException | None) -> "RunEvent":
     )
 
 
-for _luigi_event, _state in _STATES.items():
-    Stage.event_handler(_luigi_event)(lambda *about, state=_state: _sender().send(state, *about))
+for _name, _state in {"START": "START", "SUCCESS": "COMPLETE", "FAILURE": "FAIL"}.items():
+    Stage.event_handler(getattr(luigi.Event, _name))(lambda *about, state=_state: _sender().send(state, *about))

@@ -33,7 +33,7 @@ from pipeline.training.heartbeat import announce_done
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID
-from tasks.settings import champion, report_page, root_folder, schedule_name
+from tasks.settings import Storage, champion, report_page, root_folder, schedule_name
 from tasks.stage import Artifact, Stage, differing, manifests_in
 from tasks.train import Train
 
@@ -309,9 +309,10 @@ def is_date(name: str) -> bool:
         return False
 
 
-def is_past(day: date, keep_days: int, today: date) -> bool:
+def is_past(day: date) -> bool:
     """Whether the date's report may be removed, and need not be made. ``keep_days`` 0 means never."""
-    return bool(keep_days) and day <= today - timedelta(days=keep_days)
+    keep_days = Storage().keep_days
+    return bool(keep_days) and day <= datetime.now(UTC).date() - timedelta(days=keep_days)
 
 
 def publish_dated_report(

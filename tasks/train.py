@@ -246,15 +246,9 @@ class Train(Stage, parameters=TrainSettings):
         self.outcome = Stage.outcome
         if self._is_trained():
             self.outcome = "reevaluated in {:.1f} s"
-            run = self.output()
-            job = {
-                "run": run.folder,
-                "records_folder": self.inputs[0].output().folder,
-                "test_time_augmentation": self.test_time_augmentation,
-                "folder": folder,
-                "model": self.settings.model,
-            }
-            in_child("pipeline.training.results:reevaluate", job)
+            run, records = self.output(), self.inputs[0].output()
+            job = {"run": run.folder, "records_folder": records.folder, "folder": folder, "model": self.settings.model}
+            in_child("pipeline.training.results:reevaluate", job | details)
             return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
         features = self.features()
         with self.watching(folder):
@@ -280,10 +274,9 @@ class Train(Stage, parameters=TrainSettings):
 
     def _is_trained(self) -> bool:
         """Whether the published run has the weights, so that only its evaluation can be missing."""
-        if self.is_forced() or not self.is_resolved():
+        if self.is_forced() or not self.is_resolved() or not (run := self.output()).status().is_fresh:
             return False
-        run = self.output()
-        return run.status().is_fresh and not self._why_train_again(run.manifest())
+        return not self._why_train_again(run.manifest())
 
     def features(self) -> Artifact | None:
         """The features of a frozen backbone. None if the run needs none, or its inputs are not known.

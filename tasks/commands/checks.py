@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -35,15 +35,15 @@ from tasks.commands.command import argument, command
 from tasks.data import Records, Source
 from tasks.process import lock
 from tasks.process.interrupt import time_limit
-from tasks.report import Report, dated_reports_folder, histories, is_date
+from tasks.report import Report, dated_reports_folder, histories
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, stages_up_to
 from tasks.train import Train
 
-# Kinds whose folders are named by a fingerprint. A folder of such a name without a manifest is damaged.
+# Kinds whose folders are named by a fingerprint.
 _KINDS = (*layout.KINDS, *layout.PAST_KINDS)
-_OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
-_OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
+# Names of artifacts, checkpoints and dated reports. A folder of such a name without a manifest is damaged.
+_OURS = re.compile(r".+-[0-9a-f]{12}|epoch-\d+|\d{4}-\d\d-\d\d")
 
 
 @command(argument("--json", action="store_true", help="print a JSON object"))
@@ -206,9 +206,9 @@ def _events_of(stage: Stage) -> Iterator[None]:
 def _artifacts(root: Path) -> Iterator[Path]:
     """All folders that are or should be artifacts, including unreadable ones. A folder may occur twice."""
     for kind in _KINDS:
-        yield from _named(root / kind, _OF_A_STAGE.fullmatch)
-    for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
-        yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)
+        yield from _named(root / kind)
+    for folder in _named(root / layout.CHECKPOINTS):
+        yield from _named(folder)
     report = root / Report.kind
     if report.exists():
         yield report
@@ -216,15 +216,15 @@ def _artifacts(root: Path) -> Iterator[Path]:
             shown = read_manifest(report)["identity"].get("upstream", {}).get("runs", {})
             yield from (root / Train.kind / name for name in sorted(shown))
     for history in histories(dated_reports_folder()):
-        yield from _named(history, is_date)
+        yield from _named(history)
 
 
-def _named(folder: Path, is_ours: Callable[[str], object]) -> list[Path]:
+def _named(folder: Path) -> list[Path]:
     """Subfolders with the name of an artifact or a manifest. The folder itself if it is unreadable."""
     if _is_closed(folder):
         return [folder]
     folders = (path for path in layout.artifact_folders(folder) if path.is_dir())
-    return [path for path in folders if is_ours(path.name) or os.path.lexists(path / MANIFEST_NAME)]
+    return [path for path in folders if _OURS.fullmatch(path.name) or os.path.lexists(path / MANIFEST_NAME)]
 
 
 def _is_closed(folder: Path) -> bool:

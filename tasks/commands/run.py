@@ -63,9 +63,13 @@ def _with_source(argv: Sequence[str]) -> list[str]:
 
 def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
     arguments = ["--module", "tasks", *_with_task(parser, argv, task)]
-    if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
-        return 0
+    is_in_group = any("processes" in word for word in arguments)
+    is_in_group |= luigi.configuration.get_config().get("Train", "processes", "1") != "1"
     with command_line.in_force(arguments):
+        # Process 0 runs the stages. The others train with it.
+        if is_in_group and {"Report", "Train", "Export"} & {*arguments} and not (train := Train()).group.is_chief:
+            train.follow()
+            return 0
         command_line.require_scheduler()
         has_remote = bool(Storage().remote)
     try:
@@ -154,26 +158,13 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
 
 def free_port() -> int:
     """A free port of the loopback."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def _with_task(parser: Parser, argv: Sequence[str], task: str) -> list[str]:
     settings = parser.parse_known_args(argv)[1]
     return settings if command_line.words_and_flags(settings)[0] else [task, *settings]
-
-
-def _follow(arguments: list[str]) -> bool:
-    """Train with process 0 if this process has another rank. Return whether it has."""
-    is_asked_for = any("processes" in word for word in arguments)
-    if not is_asked_for and luigi.configuration.get_config().get("Train", "processes", "1") == "1":
-        return False
-    with command_line.in_force(arguments):
-        train = Train()
-        if not train.group.is_chief:
-            train.follow()
-        return not train.group.is_chief
 
 
 def end(processes: "list[psutil.Popen]") -> None:

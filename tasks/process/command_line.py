@@ -57,11 +57,9 @@ def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PRO
 
     ``others`` are valid flags that are no settings. The error may propose them. It names the help of ``program``.
     """
-    words, flags = words_and_flags(argv)
+    (words, flags), more = words_and_flags(argv), f"{program} --help-all lists all flags."
     if words[1:]:
-        raise SettingsError(
-            f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {_help(program)}"
-        )
+        raise SettingsError(f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {more}")
     if words and words[0] not in Register.task_names():
         hint = closest(words[0], _TASKS)
         raise SettingsError(f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{hint}")
@@ -75,9 +73,9 @@ def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PRO
             settings = [each for each in known if _section(each) in {each.section for each in SECTIONS}]
             near = [each for each in settings if _section(each) == _section(flag)]
             hint = remedy(flag) or closest(flag, near, _name) or closest(flag, [*settings, *others], _name)
-            raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_help(program)}")
+            raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {more}")
         if value is None and not isinstance(known[flag], luigi.BoolParameter):
-            raise SettingsError(f"command line: expected a value for {flag}, got none. {_help(program)}")
+            raise SettingsError(f"command line: expected a value for {flag}, got none. {more}")
         try:
             if value is not None:
                 known[flag].parse(value)
@@ -108,10 +106,6 @@ def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | Non
         else:
             words.append(word)
     return words, flags
-
-
-def _help(program: str) -> str:
-    return f"{program} --help-all lists all flags."
 
 
 def _section(flag: str) -> str:

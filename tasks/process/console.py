@@ -112,8 +112,7 @@ def leaving_on_errors() -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        _logger.error("ERROR %s: %s", type(error).__name__, error)
-        _tell_supervisor("", "", error)
+        show(error)
         raise SystemExit(error.exit_code) from error
 
 

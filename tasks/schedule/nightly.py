@@ -17,14 +17,7 @@ from pipeline.errors import DamagedArtifactError
 from pipeline.settings.setting_error import refuse
 from pipeline.stage_process import in_child
 from tasks.process import console, lock
-from tasks.report import (
-    Report,
-    history_folder,
-    is_past,
-    publish_dated_report,
-    read_dated_report,
-    read_dated_reports,
-)
+from tasks.report import Report, history_folder, is_past, publish_dated_report, read_dated_report, read_dated_reports
 from tasks.settings import Storage, of_this_root, root_folder
 from tasks.stage import stages_up_to
 
@@ -57,14 +50,14 @@ class Nightly(luigi.Task):
             thresholds = Report().thresholds()
         reports, _ = read_dated_reports(history_folder())
         done = {report.date for report in reports if not thresholds or report.thresholds == thresholds}
-        return [day for day in parameter_tuples if day in done or _is_past(day)]
+        return [day for day in parameter_tuples if day in done or is_past(day)]
 
     def requires(self) -> Report:
         return self.report
 
     def complete(self) -> bool:
         """Whether the date has its report, or needs none. Otherwise, lock the storage root."""
-        if _is_past(self.date):
+        if is_past(self.date):
             return True
         try:
             thresholds, kept = self.report.thresholds(), read_dated_report(self.folder)
@@ -107,13 +100,8 @@ class Nightly(luigi.Task):
 @Nightly.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(nightly: Nightly) -> None:
     """Luigi found that there is nothing to do for the date."""
-    past = _is_past(nightly.date)
-    reason = "older than [Storage] keep_days" if past else "the report exists"
+    reason = "older than [Storage] keep_days" if is_past(nightly.date) else "the report exists"
     _logger.info("%s: nothing to do, %s.", nightly, reason)
-
-
-def _is_past(day: date) -> bool:
-    return is_past(day, Storage().keep_days, today())
 
 
 def today() -> date:

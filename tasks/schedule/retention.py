@@ -109,7 +109,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     too_old, kept_while_young = f"older than {keep_days} days", (layout.CHECKPOINTS, layout.SOURCE)
     # The newest dated report stays.
     for report in read_dated_reports(history_folder())[0][:-1]:
-        if is_past(report.date, keep_days, now.date()):
+        if is_past(report.date):
             remove(report.folder, too_old)
     artifacts = read_artifacts(root_folder())
     finished = [artifact for artifact in artifacts if artifact.record and artifact.provides]

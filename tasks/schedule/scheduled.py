@@ -245,12 +245,10 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
     """Apply the settings of the run. If they are refused, only those of storage and notifications count."""
     flags = command_line.words_and_flags(argv)[1].items()
     words = [flag if value is None else f"{flag}={value}" for flag, value in flags]
-    storage = [Report.task_family, *(word for word in words if word.lower().startswith("--storage"))]
-    notify = [word for word in words if word.startswith(("--Notify-", "--Metrics-"))]
-    # The settings refuse an empty root.
-    no_root = [Report.task_family, "--Storage-root="]
+    ours = [word for word in words if word.lower().startswith(("--storage", "--notify-", "--metrics-"))]
     with contextlib.ExitStack() as stack:
-        for words in (argv, [*storage, *notify], [*no_root, *notify], no_root):
+        # The settings refuse an empty root.
+        for words in (argv, [Report.task_family, *ours], [Report.task_family, "--Storage-root="]):
             try:
                 stack.enter_context(command_line.in_force(["--module", "tasks", *words]))
                 Notify(), Metrics()

@@ -195,7 +195,7 @@ def test_a_damaged_report_is_not_complete_although_it_was_checked(dated, caplog)
 
 def test_a_past_date_is_complete_although_its_report_is_damaged(dated, caplog, monkeypatch):
     dated.folder.mkdir(parents=True)
-    monkeypatch.setattr("tasks.schedule.nightly._is_past", lambda day: day == dated.date)
+    monkeypatch.setattr("tasks.schedule.nightly.is_past", lambda day: day == dated.date)
     assert dated.complete()
     assert (dated.locks, caplog.messages) == ([], [])
 

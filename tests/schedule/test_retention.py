@@ -122,7 +122,8 @@ def test_dated_reports_go_by_their_dates_and_the_newest_stays(tmp_path, monkeypa
     monkeypatch.setattr(retention, "read_dated_reports", lambda _: (reports, []))
     monkeypatch.setattr(retention, "remove", lambda folder, _: gone.append(folder))
     monkeypatch.setattr(retention, "_roots", lambda *_: set())
-    monkeypatch.setattr(retention, "Storage", lambda: SimpleNamespace(keep_runs=1, keep_days=keep_days))
+    for module in ("tasks.schedule.retention", "tasks.report"):
+        monkeypatch.setattr(f"{module}.Storage", lambda: SimpleNamespace(keep_runs=1, keep_days=keep_days))
     assert not retention.apply_limits([])
     assert gone == going
 
