@@ -28,8 +28,8 @@ SETTINGS = {
 _PROGRAM = """
 import optuna
 from pipeline.runs import study
-from tasks.commands import search
-search._MORE_SEEDS, study.SAMPLER = 0, getattr(optuna.samplers, {!r})
+from tasks.commands import run
+run._MORE_SEEDS, study.SAMPLER = 0, getattr(optuna.samplers, {!r})
 from tasks.cli import main
 main()
 """

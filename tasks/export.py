@@ -35,7 +35,7 @@ class Export(Stage, parameters=ExportSettings):
     @property
     def packages(self) -> tuple[str, ...]:
         used = {package for exporter in self._exporters().values() for package in exporter.packages}
-        return ("keras", "numpy", "tensorflow", *sorted(used))
+        return (*sorted(used), "keras", "numpy", "tensorflow")
 
     def requires(self) -> Train:
         return Train()
@@ -72,10 +72,10 @@ class Export(Stage, parameters=ExportSettings):
                     f"Export: expected a run on real data, got placeholder data for {requested.dataset}. Pass the "
                     "settings of the run, for example --Source-dataset folder --Source-path photos."
                 )
-            for package in {package for exporter in exporters.values() for package in exporter.packages}:
-                if not find_spec(package) and not self.status().is_available:
-                    remedy = f"Install it with: {install_command('export')}"
-                    raise SettingsError(f"Export: the package {package} is not installed. {remedy}")
+            missing = [package for package in self.packages if not find_spec(package)]
+            if missing and not self.status().is_available:
+                remedy = f"Install it with: {install_command('export')}"
+                raise SettingsError(f"Export: the package {missing[0]} is not installed. {remedy}")
         super().check()
 
     def _exporters(self) -> dict[str, Exporter]:
@@ -94,15 +94,9 @@ class Export(Stage, parameters=ExportSettings):
         run = self.requires()
         # The records, to calibrate and to test each form.
         run.fetch_inputs()
-        job = {
-            "run": run.output().folder,
-            "records": Records().output().folder,
-            "folder": folder,
-            "formats": [*self._exporters()],
-            "calibration_examples": self.calibration_examples,
-            "model": run.model,
-        }
-        in_child("pipeline.runs.export:export", job)
+        job = {"run": run.output().folder, "records": Records().output().folder, "folder": folder, "model": run.model}
+        settings = {"formats": [*self._exporters()], "calibration_examples": self.calibration_examples}
+        in_child("pipeline.runs.export:export", job | settings)
         return {}
 
     def show(self) -> None:

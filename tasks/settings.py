@@ -28,9 +28,6 @@ from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySett
 from tasks import config_files
 from tasks.process import command_line, console
 
-# Bytes of the longest name of an artifact, before it is published.
-_LONGEST_BELOW_ROOT = 250
-
 
 class SettingParameter(luigi.Parameter):
     """One setting as a parameter."""
@@ -129,8 +126,8 @@ def root_folder() -> Path:
         StorageSettings(root="")
     try:
         root = (config_files.project_folder() / Path(setting).expanduser()).resolve()
-        # Whether the longest name fits behind it. Such a folder need not exist.
-        os.stat(root / ("x" * _LONGEST_BELOW_ROOT))
+        # It need not exist, but its name must not be too long.
+        root.stat()
     except (FileNotFoundError, NotADirectoryError):
         return root
     # A home of an unknown user, and before Python 3.13 links in a circle.
@@ -166,9 +163,3 @@ def schedule_name() -> str:
 def report_page() -> Path:
     """The page of the newest report."""
     return root_folder() / layout.REPORT / layout.REPORT_PAGE
-
-
-def report_path() -> str:
-    """The address of the newest report, or its path if no address is set."""
-    base = Notify().report_url
-    return f"{base.rstrip('/')}/{layout.REPORT_PAGE}" if base else str(report_page())

@@ -56,7 +56,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     sizes = {folder: used_bytes(folder) for folder in find_stale(stages)}
     for folder, size in sizes.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
-    removed = [folder for folder in sizes if arguments.yes and remove(folder, "no longer needed")]
+    removed = [folder for folder in sizes if arguments.yes and remove(folder)]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
     print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {plural(len(sizes), 'artifact')}, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):

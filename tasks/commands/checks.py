@@ -37,7 +37,7 @@ from tasks.process import lock
 from tasks.process.interrupt import time_limit
 from tasks.report import Report, dated_reports_folder, histories
 from tasks.settings import Storage, root_folder
-from tasks.stage import Stage, stages_up_to
+from tasks.stage import Stage
 from tasks.train import Train
 
 # Kinds whose folders are named by a fingerprint.
@@ -165,16 +165,15 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     if train.processes > 1:
         refuse("Train", "processes", "1 for verify-determinism", train.processes)
     lock.hold(root_folder(), on_busy=Storage().on_busy)
-    if not train.complete():
-        for stage in stages_up_to(train):
-            with _events_of(stage):
-                stage.run()
+    if not (status := train.status()).is_fresh:
+        raise SettingsError(f'Train: expected a finished run, got one that is {status}. Run "tensorcraft run" first.')
     run = train.output().folder
     check_machine(run, machine.describe())
     train.fetch_inputs()
+    # The log names the stage.
+    train.trigger_event(luigi.Event.START, train)
     with (
         temporary_folder(determinism_path(run), train.bytes_needed()) as scratch,
-        _events_of(train),
         time_limit(train.task_family, train.time_limit_seconds),
     ):
         again = scratch / "run"
@@ -184,6 +183,7 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
         with contextlib.suppress(DamagedArtifactError):
             before = read_determinism(run)
         result = compare(run, again, before)
+    train.trigger_event(luigi.Event.SUCCESS, train)
     if not result.is_identical:
         weights = ", ".join(f"{one.weights_sha256} on {one.hostname}" for one in (result.first, *result.again))
         raise GateError(
@@ -193,14 +193,6 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     sha256 = result.first.weights_sha256
     print(f"{run.name} is bit-identical in each training, weights sha256 {sha256}. Result: {determinism_path(run)}")
     return 0
-
-
-@contextlib.contextmanager
-def _events_of(stage: Stage) -> Iterator[None]:
-    """Name a stage in the log, as Luigi does. An error ends the process."""
-    stage.trigger_event(luigi.Event.START, stage)
-    yield
-    stage.trigger_event(luigi.Event.SUCCESS, stage)
 
 
 def _artifacts(root: Path) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from tasks.config_files import EXPERIMENT_FLAG
 from tasks.data import Source
 from tasks.process import command_line
 from tasks.settings import champion, root_folder
-from tasks.stage import Stage, differing, stages_up_to
+from tasks.stage import Stage, stages_up_to
 
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
@@ -203,16 +203,13 @@ def _finished(folders: Sequence[Path]) -> dict[Path, "RunRecord"]:
 
 
 def _described(records: Mapping[Path, "RunRecord"]) -> list[str]:
-    """A line per run with its name, date, experiment, result on the test split and the settings that differ."""
+    """A line per run with its name, date, experiment and result on the test split."""
     from pipeline.report.formats import number, percent
-    from pipeline.runs.record import names
 
-    settings = [{name: getattr(record, name) for name in names("setting")} for record in records.values()]
     lines = []
-    for (folder, record), values in zip(records.items(), differing(settings), strict=True):
+    for folder, record in records.items():
         date = f"{datetime.fromisoformat(record.finished_at):%Y-%m-%d %H:%M} UTC"
         accuracy, loss = record.test_accuracy, record.test_loss
         result = f"loss {number(loss, 4)}" if accuracy is None else percent(accuracy, 2)
-        changes = ", ".join(f"{name} {value}" for name, value in values.items())
-        lines.append("  ".join([folder.name, date, record.experiment, result, changes]).rstrip())
+        lines.append("  ".join([folder.name, date, record.experiment, result]))
     return lines

@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.problems.units import units_of
 from pipeline.runs.record import RunRecord, names, read_record
 from tasks.report import Report
-from tasks.stage import State, stages_up_to
+from tasks.stage import stages_up_to
 from tasks.train import Train
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def current_artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:
     manifests, runs = {}, []
     with contextlib.suppress(PipelineError):
         for stage in stages_up_to(Report()):
-            if not stage.is_resolved() or stage.status().state not in (State.FRESH, State.STALE):
-                continue
+            # An artifact that does not exist has no numbers.
             with contextlib.suppress(PipelineError):
                 manifests[stage.task_family] = stage.output().manifest()
                 if isinstance(stage, Train):

@@ -106,30 +106,26 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     keep_runs, keep_days, now = Storage().keep_runs, Storage().keep_days, datetime.now(UTC)
     if not keep_runs and not keep_days:
         return False
-    too_old, kept_while_young = f"older than {keep_days} days", (layout.CHECKPOINTS, layout.SOURCE)
     # The newest dated report stays.
     for report in read_dated_reports(history_folder())[0][:-1]:
         if is_past(report.date):
-            remove(report.folder, too_old)
+            remove(report.folder)
     artifacts = read_artifacts(root_folder())
     finished = [artifact for artifact in artifacts if artifact.record and artifact.provides]
     beyond = superfluous_runs(finished, keep_runs=keep_runs, keep_days=keep_days, now=now)
+    # Checkpoints and sources are small, and useful until they are old.
+    kept = (layout.CHECKPOINTS, layout.SOURCE)
+    beyond |= {one.folder for one in artifacts if one.kind in kept and _is_older(one.here_since, keep_days, now)}
     roots = _roots(stages, artifacts, now)
-    for artifact in artifacts:
-        # Checkpoints and sources are small, and useful until they are old.
-        if artifact.kind in kept_while_young and _is_older(artifact.here_since, keep_days, now):
-            beyond[artifact.folder] = too_old
-        elif artifact.kind in (*kept_while_young, layout.RUNS) and artifact.folder not in beyond:
-            roots.add(artifact.folder)
+    roots |= {one.folder for one in artifacts if one.kind in (*kept, layout.RUNS)} - beyond
     marked = mark(artifacts, roots | _exports_of(roots, artifacts))
-    going = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
-    gone = [remove(folder, beyond.get(folder, "not needed by the remaining runs")) for folder in going]
+    gone = [remove(one.folder) for one in artifacts if one.folder not in marked]
     return any(gone)
 
 
-def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int, now: datetime) -> dict[Path, str]:
-    """Folder → reason for the runs beyond every limit. The best and newest of an experiment never are."""
-    held, rows, beyond = set(), {}, {}
+def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int, now: datetime) -> set[Path]:
+    """Folders of the runs beyond every limit. The best and newest of an experiment never are."""
+    held, rows, beyond = set(), {}, []
     runs = sorted(runs, key=lambda run: run.finished_at, reverse=True)
     for run in runs:
         row = (run.experiment, *(getattr(run.record, name) for name in _ROW))
@@ -140,20 +136,17 @@ def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int
         for key in ("finished_at", "merit"):
             held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
     if keep_days:
-        old = {run.folder for run in runs if _is_older(run.finished_at, keep_days, now)}
-        beyond[f"older than {keep_days} days"] = old
+        beyond.append({run.folder for run in runs if _is_older(run.finished_at, keep_days, now)})
     if keep_runs:
-        more = {folder for row in rows.values() for folder in row[keep_runs:]}
-        beyond[f"{keep_runs} newer runs have the same settings"] = more
-    going = set.intersection(*beyond.values()) - held if beyond else set()
-    return dict.fromkeys(sorted(going), ", ".join(beyond))
+        beyond.append({folder for row in rows.values() for folder in row[keep_runs:]})
+    return set.intersection(*beyond) - held if beyond else set()
 
 
-def remove(folder: Path, reason: str) -> bool:
+def remove(folder: Path) -> bool:
     """Remove an artifact, and the determinism check and watched predictions of a run. Return whether it was removed."""
     size = used_bytes(folder)
     if is_gone := remove_artifact(folder):
-        _logger.info("Removed %s (%.1f MB, %s).", folder.relative_to(root_folder()), size / 1e6, reason)
+        _logger.info("Removed %s (%.1f MB).", folder.relative_to(root_folder()), size / 1e6)
         if folder.parent.name == layout.RUNS:
             determinism_path(folder).unlink(missing_ok=True)
             shutil.rmtree(root_folder() / layout.WATCHED / folder.name, ignore_errors=True)

@@ -26,12 +26,13 @@ import luigi.notifications
 import luigi.task_register
 import tenacity
 
+from pipeline.artifacts import layout
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from pipeline.optional_packages import install_command
 from tasks import config_files
 from tasks.process import command_line, console
 from tasks.report import Report
-from tasks.settings import Metrics, Notify, Storage, report_path, root_folder, schedule_name
+from tasks.settings import Metrics, Notify, Storage, report_page, root_folder, schedule_name
 
 SCHEMA_VERSION = 2
 #: Ways to send a message.
@@ -180,7 +181,8 @@ def message(outcome: Outcome) -> dict[str, object]:
     """The notification as plain data. ``text`` is the sentence that chat services show."""
     host, report, text = socket.gethostname(), "", f"succeeded, after failures since {outcome.failing_since}"
     with contextlib.suppress(PipelineError):
-        report = report_path()
+        base = Notify().report_url
+        report = f"{base.rstrip('/')}/{layout.REPORT_PAGE}" if base else str(report_page())
     if outcome.exit_code:
         where = f" in {outcome.stage}" if outcome.stage else ""
         text = f"failed{where} with exit code {outcome.exit_code}: {outcome.reason}"

@@ -84,7 +84,9 @@ def test_different_weights_give_the_exit_code_of_the_gate_and_appear_in_the_repo
     package = write_package(tmp_path / "work")
     (package / "networks.py").write_text(RANDOM)
     args = [*FAST, "--Train-model", "my_package.networks:build"]
-    # The run is trained first.
+    missing = luigi.python("-m", "tasks", "verify-determinism", *args, cwd=package.parent)
+    assert (missing.returncode, 'Run "tensorcraft run" first.' in missing.stderr) == (2, True)
+    assert luigi.python("-m", "tasks", "Train", *args, cwd=package.parent).returncode == 0
     for _ in range(2):
         done = luigi.python("-m", "tasks", "verify-determinism", *args, cwd=package.parent)
         assert done.returncode == 9, done.stderr

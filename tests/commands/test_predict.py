@@ -231,8 +231,8 @@ def test_runs_are_listed_with_their_differences_and_have_names_for_the_best_and_
         .endswith(
             "got 'cnn'. Pass the folder of a run, the beginning of its name or fingerprint, latest, best, judged, or "
             "champion. Matches:\n"
-            "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%  epochs 12\n"
-            "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  75.00%  epochs 2"
+            "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%\n"
+            "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  75.00%"
         )
     )
     assert "got 'none'" in (listed := refused("--model", "none"))

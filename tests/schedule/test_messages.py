@@ -26,7 +26,7 @@ FAILED = Outcome(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(scheduled._post.retry, "wait", tenacity.wait_none())
-    monkeypatch.setattr(scheduled, "report_path", lambda: "/data/report/report.html")
+    monkeypatch.setattr(scheduled, "report_page", lambda: "/data/report/report.html")
     monkeypatch.setattr(scheduled.socket, "gethostname", lambda: "here")
 
 

@@ -280,8 +280,10 @@ def test_each_message_is_mailed_once_whether_or_not_the_webhook_fails(tmp_path, 
 
     mails = []
     monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "last_outcome.json")
-    monkeypatch.setattr(scheduled, "report_path", lambda: "report.html")
-    monkeypatch.setattr(scheduled, "Notify", lambda: SimpleNamespace(webhook_url="http://hooks.example.org"))
+    monkeypatch.setattr(scheduled, "report_page", lambda: "report.html")
+    monkeypatch.setattr(
+        scheduled, "Notify", lambda: SimpleNamespace(webhook_url="http://hooks.example.org", report_url="")
+    )
     monkeypatch.setattr(scheduled, "send", send)
     monkeypatch.setattr(scheduled.luigi.notifications, "email", lambda: SimpleNamespace(receiver="ops@example.org"))
     monkeypatch.setattr(scheduled.luigi.notifications, "send_error_email", lambda *_: mails.append(number))

@@ -111,7 +111,7 @@ def test_two_processes_share_a_search_and_interrupt_bad_trials_by_the_validation
 def test_a_run_that_finishes_while_it_is_interrupted_is_finished(luigi, tmp_path):
     from pipeline.runs.study import Study
     from pipeline.settings.search_space import parse_space
-    from tasks.commands.search import _train
+    from tasks.commands.run import _train
     from tasks.process import command_line
 
     flags = [*DATA, "--Train-epochs", "3"]
