@@ -290,15 +290,13 @@ def read_dated_report(folder: Path) -> DatedReport:
     return DatedReport(date.fromisoformat(day), folder, tuple(runs), manifest.get("thresholds", {}))
 
 
-def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtifactError]]:
-    """The valid copies, oldest first, and the errors of the others."""
-    reports, damage = [], []
+def read_dated_reports(history: Path) -> list[DatedReport]:
+    """The valid copies, oldest first."""
+    reports = []
     for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
-        try:
+        with contextlib.suppress(DamagedArtifactError):
             reports.append(read_dated_report(folder))
-        except DamagedArtifactError as error:
-            damage.append(error)
-    return reports, damage
+    return reports
 
 
 def is_date(name: str) -> bool:
@@ -340,7 +338,7 @@ def histories(folder: Path) -> list[Path]:
 
 def referred_runs(folder: Path) -> set[str]:
     """Fingerprints of the runs in the dated reports of all experiments."""
-    return {run for history in histories(folder) for report in read_dated_reports(history)[0] for run in report.runs}
+    return {run for history in histories(folder) for report in read_dated_reports(history) for run in report.runs}
 
 
 def published_rows() -> list[dict]:

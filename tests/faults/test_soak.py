@@ -220,8 +220,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     runs = set(unattended.artifacts("runs"))
     assert schedule.finish(schedule.start(last, schedule.command("RangeDaily", "--of", "Nightly", *dates))) == 0
     assert set(unattended.artifacts("runs")) <= runs, "dates that are made up for train nothing"
-    kept, damage = read_dated_reports(history)
-    assert not damage
+    kept = read_dated_reports(history)
     wanted = [night.date for night in nights if night.date > last.date() - timedelta(days=keep_days)]
     assert [night.date for night in kept] == wanted
     verify = schedule.start(last, schedule.command(name="verify"))

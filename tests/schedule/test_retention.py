@@ -119,7 +119,7 @@ def test_a_run_on_placeholder_data_is_never_the_best(make_run, tmp_path):
 def test_dated_reports_go_by_their_dates_and_the_newest_stays(tmp_path, monkeypatch, keep_days, going):
     reports, gone = [DatedReport(date(2026, 10, day), Path(str(day)), (), {}) for day in (30, 31)], []
     monkeypatch.setattr(retention, "root_folder", lambda: tmp_path)
-    monkeypatch.setattr(retention, "read_dated_reports", lambda _: (reports, []))
+    monkeypatch.setattr(retention, "read_dated_reports", lambda _: reports)
     monkeypatch.setattr(retention, "remove", gone.append)
     monkeypatch.setattr(retention, "_roots", lambda *_: set())
     for module in ("tasks.schedule.retention", "tasks.report"):
