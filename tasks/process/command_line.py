@@ -59,9 +59,6 @@ def check(argv: Sequence[str]) -> None:
     if words and words[0] not in Register.task_names():
         hint = closest(words[0], _TASKS)
         raise SettingsError(f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{hint}")
-    # Luigi shows its help without a task.
-    if not words and not flags.keys() & {"--help", "--help-all"}:
-        raise SettingsError('command line: expected a task, got none. Run "tensorcraft run Report".')
     known = _known_flags(words[0] if words else "")
     for flag, value in flags.items():
         if flag not in known:
