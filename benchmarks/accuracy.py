@@ -1,7 +1,8 @@
-"""Training to the published accuracy: wall time to 72.42 % (9)."""
+"""Training to the published accuracy: wall time to 72.42% (row 8)."""
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -23,62 +24,65 @@ ACCURACY = 0.7242
 EPOCHS = 3
 SETTINGS = BASELINE | {"device": "cpu", "epochs": EPOCHS, "global_batch_size": 96, "scale_learning_rate": "sqrt"}
 SEEDS = range(5)
+NUM_TRAIN_EXAMPLES = 50_000
 # The baseline is stopped when it has taken so many times as long as we: what is to be shown is shown.
 PATIENCE = 6
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Row 8, in seconds and against the recipe of the tutorial."""
+    """Row 8, in seconds and against the recipe of the tutorial. float32 stands for processors without bfloat16."""
     runs = [_ours(bench, seed) for seed in SEEDS]
-    accuracies = [run.test_accuracy for run in runs]
-    seconds = [run.train_seconds + run.evaluation_seconds for run in runs]
-    ours = median(seconds)
+    ours = median(_row(runs)["ours"])
     theirs, reached = _tutorial(bench, PATIENCE * ours)
-    there = sum(accuracy >= ACCURACY for accuracy in accuracies)
-    note = (
-        f"{there} of {len(SEEDS)} seeds reach {ACCURACY:.2%} in {EPOCHS} epochs, "
-        f"{mean(accuracies):.2%} ± {stdev(accuracies):.2%}, batch {SETTINGS['global_batch_size']}"
-    )
-    steps = f"{EPOCHS} epochs without anything else"
-    best = bench.source.num_examples["train"] * EPOCHS / max(run.examples_per_second for run in runs)
-    row = {
-        "what": f"training and evaluation to {ACCURACY:.2%} of CIFAR-10, {len(SEEDS)} seeds, {runs[0].precision}",
-        "unit": "s",
-        "ours": seconds,
-        "limit": f"{steps}: {best:.1f} s",
-        "note": note,
-    }
-    got = f"{reached:.2%} after {theirs:.0f} s" + ("" if reached >= ACCURACY else ", then stopped")
-    return [
+    is_reached = reached >= ACCURACY
+    got = f"{reached:.2%} after {theirs:.0f} s{'' if is_reached else ', then stopped'}"
+    rows = [
         Comparison(
             number="8b",
             against=f"the tutorial's recipe, one seed: {got}",
             theirs=[theirs],
-            figure="times as fast" if reached >= ACCURACY else "times as fast at least",
+            figure=f"times as fast{'' if is_reached else ' at least'}",
             figures=[theirs / ours],
             goal=5,
             at_least=True,
-            **row,
-        ),
-        Comparison(
-            number="8a",
-            against="34.7 s of the published GPU",
-            figure="s",
-            figures=seconds,
-            goal=13 if runs[0].precision == "bfloat16" else 40,
-            at_least=False,
-            **row,
-        ),
+            **_row(runs),
+        )
     ]
+    if runs[0].precision == "bfloat16":
+        rows.append(_time("8a", 13, runs))
+        runs = [_ours(bench, seed, precision="float32") for seed in SEEDS]
+    return [*rows, _time("8c", 40, runs)]
 
 
-def _ours(bench: Bench, seed: int) -> RunRecord:
+def _time(number: str, goal: float, runs: Sequence[RunRecord]) -> Comparison:
+    row = _row(runs)
+    published = "34.7 s of the published GPU"
+    return Comparison(
+        number=number, against=published, figure="s", figures=row["ours"], goal=goal, at_least=False, **row
+    )
+
+
+def _row(runs: Sequence[RunRecord]) -> dict:
+    accuracies = [run.test_accuracy for run in runs]
+    num_reached = sum(accuracy >= ACCURACY for accuracy in accuracies)
+    best = NUM_TRAIN_EXAMPLES * EPOCHS / max(run.examples_per_second for run in runs)
+    return {
+        "what": f"training and evaluation to {ACCURACY:.2%} of CIFAR-10, {len(SEEDS)} seeds, {runs[0].precision}",
+        "unit": "s",
+        "ours": [run.train_seconds + run.evaluation_seconds for run in runs],
+        "limit": f"{EPOCHS} epochs without anything else: {best:.1f} s",
+        "note": f"{num_reached} of {len(SEEDS)} seeds reach {ACCURACY:.2%} in {EPOCHS} epochs, "
+        f"{mean(accuracies):.2%} ± {stdev(accuracies):.2%}, batch {SETTINGS['global_batch_size']}",
+    }
+
+
+def _ours(bench: Bench, seed: int, **settings: object) -> RunRecord:
     with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
         request = TrainRequest(
             records=bench.records_folder,
-            settings=TrainSettings(**SETTINGS, seed=seed),
+            settings=TrainSettings(**SETTINGS, seed=seed, **settings),
             requested_dataset=bench.source.dataset,
             fingerprint="0" * 64,
             checkpoints=Path(scratch) / "checkpoints",
