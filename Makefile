@@ -91,7 +91,7 @@ scheduler: setup ## start Luigi's central scheduler on loopback, for SCHEDULER=c
 	  exec $(BIN)/luigid --address 127.0.0.1 --port $(SCHEDULER_PORT) --state-path "$(SCHEDULER_STATE)/luigid.pickle"
 
 config: setup ## write config.ini and the generated pages of docs/reference
-	@$(BIN)/python -m pipeline.settings.reference
+	@$(BIN)/python -m docs.reference.write_settings
 	@$(BIN)/python -m docs.reference.write_pages
 
 status: setup ## show the state of each stage and the reasons for it (ARGS="--json")

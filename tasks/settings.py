@@ -23,7 +23,7 @@ from pipeline.artifacts import layout
 from pipeline.errors import SettingsError, StorageError
 from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
-from pipeline.settings.setting_error import closest, remedy, settings_file
+from pipeline.settings.setting_error import closest, settings_file
 from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from tasks import config_files
 from tasks.process import command_line, console
@@ -99,11 +99,11 @@ def check_config_file() -> None:
     parser = get_config()
     for section in parser.sections():
         if section not in known:
-            hint = remedy(f"[{section}]") or closest(section, [*known])
+            hint = closest(section, [*known])
             raise SettingsError(f"{settings_file(section)[0]}: unknown section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
-                hint = remedy(f"--{section}-{name.replace('_', '-')}") or closest(name, [*known[section]])
+                hint = closest(name, [*known[section]])
                 raise SettingsError(f"{settings_file(section, name)[0]}: [{section}] has no setting {name!r}.{hint}")
 
 

@@ -13,14 +13,14 @@ from pipeline.settings.schema import (
     SEED,
     Rule,
     StageSettings,
-    absence,
     integer,
     number,
     one_of,
     or_auto,
+    text,
     where,
 )
-from pipeline.settings.setting_error import closest, refuse
+from pipeline.settings.setting_error import refuse
 
 PLACEHOLDER = "placeholder"
 # The default dataset. Only this one is replaced by the placeholder dataset without a request.
@@ -33,11 +33,6 @@ OF_COLUMNS = ("table", "parquet", "text_table")
 TEXT = "text"
 # Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
-RUNNERS = (
-    *("DataflowRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner", "InteractiveRunner"),
-    *("FlinkRunner", "FnApiRunner", "KafkaStreamsRunner", "PortableRunner", "PrismRunner", "SparkRunner"),
-    *("TestDirectRunner", "TestDataflowRunner"),
-)
 # File names of TFDS have five digits for the shard.
 _SHARDS = integer(1, 99_999)
 # Largest value of a 16-bit image.
@@ -64,15 +59,6 @@ def _is_label_pattern(pattern: str) -> bool:
 def _is_value_range(text: str) -> bool:
     limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", text)
     return text in ("full", "data") or (bool(limits) and int(limits[1]) < int(limits[2]) <= MAX_VALUE)
-
-
-def _runner_problem(name: str) -> str | None:
-    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
-        module, _, runner = name.rpartition(".")
-        return absence(module, runner)
-    # Beam ignores case and accepts the name without "Runner".
-    is_known = {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}
-    return None if is_known else closest(name, RUNNERS)
 
 
 def _store_side_problem(text: str) -> str | None:
@@ -227,7 +213,7 @@ class RecordsSettings(StageSettings, section="Records"):
     # All runners write the same bytes, with any number of workers.
     runner: Annotated[
         str,
-        Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem),
+        text("the name of a Beam runner, or the dotted class of one in an installed module", r"[A-Za-z_][\w.]*"),
         NOT_IN_IDENTITY,
     ] = "FnApiRunner"
     """Beam runner. All runners write the same records. See docs/how-to/cluster.md."""

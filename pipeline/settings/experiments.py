@@ -34,11 +34,7 @@ def experiment_files(*folders: Path, suffix: str = ".ini") -> dict[str, Path]:
 
 
 def require_experiment(folders: Sequence[Path], name: str) -> Path:
-    """The settings file of an experiment.
-
-    Raises:
-        SettingsError: no folder contains it.
-    """
+    """The settings file of an experiment. SettingsError: no folder contains it."""
     files = experiment_files(*folders)
     if name not in files:
         raise SettingsError(
@@ -55,11 +51,7 @@ def description(path: Path) -> str:
 
 
 def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
-    """Map each section to its settings. A file overrides earlier files, as in Luigi.
-
-    Raises:
-        SettingsError: a file is not a valid settings file.
-    """
+    """Map each section to its settings. A file overrides earlier files, as in Luigi. SettingsError: one is invalid."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         for path in paths:

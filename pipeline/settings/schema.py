@@ -170,11 +170,7 @@ class Setting:
         return f"{first} Must be {self.rule.expected}." if self.rule else first
 
     def parse(self, text: str) -> Any:
-        """Convert the text of a setting in config.ini or on the command line.
-
-        Raises:
-            SettingsError: the type is wrong.
-        """
+        """Convert the text of a setting in config.ini or on the command line. SettingsError: the type is wrong."""
         if text == AUTO and self.type is int and self.rule and AUTO in self.rule.choices:
             return text
         try:
@@ -193,11 +189,7 @@ class Setting:
         return tuple(item[1] or number_or_text(item[2]) for item in items if item)
 
     def checked(self, value: Any) -> Any:
-        """Check and normalize a value.
-
-        Raises:
-            SettingsError: the value is invalid.
-        """
+        """Check and normalize a value. SettingsError: the value is invalid."""
         if self.rule is None or value == self.default == "":
             return value
         for item in value if self.type is tuple else (value,):

@@ -43,8 +43,7 @@ Space = Mapping[str, Range | tuple[Any, ...]]
 def parse_space(text: str) -> Space:
     """Parse a space such as ``learning_rate=log:1e-4:1e-2, augment=[none, flip, 'flip, crop:8']``.
 
-    Raises:
-        SettingsError: the text is no space, a setting is unknown, or a setting refuses a value.
+    SettingsError: the text is no space, a setting is unknown, or a setting refuses a value.
     """
     space, position = {}, 0
     while position < len(text) or not space:

@@ -16,14 +16,9 @@ _SOURCES = "TENSORCRAFT_SETTING_SOURCES"
 
 
 def refuse(section: str, name: str, expected: str, got: object, hint: str = "") -> None:
-    """Raise the error for an invalid setting.
-
-    Raises:
-        SettingsError: always. It contains the setting, the expected values, the value received and the remedy.
-    """
-    raise SettingsError(
-        f"[{section}] {name}: expected {expected}, got {got!r}.{hint}", _change_of_source(section, name)
-    )
+    """Raise a SettingsError with the setting, the expected values, the value received and the remedy."""
+    change = _change_of_source(section, name)
+    raise SettingsError(f"[{section}] {name}: expected {expected}, got {got!r}.{hint}", change)
 
 
 def record_sources(files: Sequence[Path], argv: Sequence[str]) -> None:
@@ -39,9 +34,8 @@ def _sources() -> dict[str, list[str]]:
 def settings_file(section: str, name: str = "") -> tuple[str, str | None]:
     """Find the file that sets a setting, or contains a section.
 
-    Returns:
-        The path, relative if it is below the working directory, and the text of the setting. The text is None if no
-        recorded file has the setting. The path is then that of config.ini.
+    Returns its path, relative if it is below the working directory, and the text of the setting. The text is None if no
+    recorded file has the setting. The path is then that of config.ini.
     """
     for file in reversed(_sources()["files"]):
         parser = configparser.ConfigParser(interpolation=None)
@@ -73,41 +67,14 @@ def _change_of_source(section: str, name: str) -> str:
     return f"Change it in {path} or pass {long}."
 
 
-# Removed flag or section → remedy. Delete an entry after one release.
-_REMOVED = {
-    "--Storage-lease-seconds": "Leases were removed, so remove the setting.",
-    "--Repetition-of": "Give the settings of the run to verify-determinism.",
-    "[Repetition]": "It was removed, so remove the section.",
-    **dict.fromkeys(
-        ("--Train-tpu-address", "--Train-tpu-zone", "--Train-tpu-project"),
-        "Training uses the TPU of its own host, so remove the setting.",
-    ),
-}
-# Renamed flag → its new name. Delete an entry after one release.
-_RENAMED = {
-    "--Train-recipe": "--Train-training-recipe",
-    "--Report-recipes": "--Report-training-recipes",
-    "--Report-min-val-accuracy": "--Report-min-test-accuracy",
-    "--Report-max-val-loss": "--Report-max-test-loss",
-}
-# Terms of other programs → values of settings.
+# Terms of other programs and of version 0.1 → names and values of settings.
 _SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "synthetic": "placeholder"}
+_SYNONYMS |= {"recipe": "training_recipe", "recipes": "training_recipes"}
 
 
 @message
 def closest(name: str, known: Sequence[str], key: Callable[[str], str] = str) -> str:
     """Suggest the known name whose ``key`` is closest to that of ``name``. Return an empty string if none is close."""
-    name = _SYNONYMS.get(name, name)
     names = {key(each): each for each in known}
-    matches = difflib.get_close_matches(key(name), names, n=1)
+    matches = difflib.get_close_matches(_SYNONYMS.get(key(name), key(name)), names, n=1)
     return f" Did you mean {names[matches[0]]!r}?" if matches else ""
-
-
-@message
-def remedy(flag: str) -> str:
-    """The hint for a removed or renamed setting, with a leading blank. Empty for any other flag."""
-    if flag in _REMOVED:
-        return f" {_REMOVED[flag]}"
-    # The flags of the requested task may omit the section.
-    new = _RENAMED.get(flag) or _RENAMED.get(f"--Report-{flag[2:]}")
-    return f" The setting is now called {new}." if new else ""

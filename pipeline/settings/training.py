@@ -120,8 +120,7 @@ _RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the value of the training re
 def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
     """Parse the operations of the setting and their numbers, as in "flip, crop:4". The order is kept.
 
-    Raises:
-        SettingsError: an operation is unknown or occurs twice, or its number is invalid.
+    SettingsError: an operation is unknown or occurs twice, or its number is invalid.
     """
     operations: dict[str, float | None] = {}
     for item in filter(None, re.split(r"[,\s]+", text)):
@@ -148,11 +147,7 @@ def spelled(text: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split an address into host and port.
-
-    Raises:
-        SettingsError: the address is invalid.
-    """
+    """Split an address into host and port. SettingsError: the address is invalid."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
@@ -167,8 +162,7 @@ def _pattern_problem(pattern: str) -> str | None:
         return f" {error}."
 
 
-def _augment_problem(text: str) -> str | None:
-    parse_augment(text)
+_AUGMENT = Rule("names of operations, each with at most one number", lambda text: parse_augment(text) and None, spelled)
 
 
 class TrainSettings(StageSettings, section="Train"):
@@ -205,9 +199,7 @@ class TrainSettings(StageSettings, section="Train"):
     """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that
     of the training recipe, and `sqrt` by the square root of this ratio. The batch size of the recipe is 2,000 for
     `muon` and 128 for the others."""
-    augment: Annotated[
-        str, or_auto(Rule("names of operations, each with at most one number", _augment_problem, spelled))
-    ] = AUTO
+    augment: Annotated[str, or_auto(_AUGMENT)] = AUTO
     """Random augmentation of the train images, such as `flip, crop:4, cutout:8`
     (docs/reference/settings.md#augmentation). It depends only on the seed, the epoch and the position in the records.
     Empty means none, and so does `auto`, because a mirrored digit or letter may have another label."""

@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from pipeline.settings.reference import SECTIONS
+        from pipeline.settings.sections import SECTIONS
 
         parser.print_help()
         for section in SECTIONS:
@@ -158,7 +158,7 @@ def _judged(argument: str, finished: Mapping[Path, "RunRecord"]) -> Path:
     folder, runs = root_folder() / layout.REPORT, []
     # While a run trains, the report has only a page.
     if (file := folder / layout.REPORT_DATA).is_file():
-        check_files(folder, read_manifest(folder), shared=True)
+        check_files(folder, read_manifest(folder))
         report = json.loads(file.read_text(encoding="utf-8"))
         if report["gate"] and report["gate"]["passed"]:
             # The newest is the first. None was skipped if the gate passed. A retrained run has another time.

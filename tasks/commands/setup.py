@@ -9,8 +9,8 @@ from pathlib import Path
 import shtab
 
 from pipeline.errors import SettingsError, StorageError
-from pipeline.settings.reference import SECTIONS
 from pipeline.settings.schema import settings_of
+from pipeline.settings.sections import SECTIONS
 from tasks import config_files
 from tasks.commands import COMMANDS, summary
 from tasks.commands.command import Parser

@@ -15,8 +15,8 @@ from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
 from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError
-from pipeline.settings.reference import SECTIONS
-from pipeline.settings.setting_error import closest, remedy
+from pipeline.settings.sections import SECTIONS
+from pipeline.settings.setting_error import closest
 from tasks.process.console import SCHEDULER_REMEDY
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
@@ -65,7 +65,7 @@ def check(argv: Sequence[str]) -> None:
             # Luigi adds flags of its own.
             settings = [each for each in known if _section(each) in {each.section for each in SECTIONS}]
             near = [each for each in settings if _section(each) == _section(flag)]
-            hint = remedy(flag) or closest(flag, near, _name) or closest(flag, settings, _name)
+            hint = closest(flag, near, _name) or closest(flag, settings, _name)
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {more}")
         if value is None and not isinstance(known[flag], luigi.BoolParameter):
             raise SettingsError(f"command line: expected a value for {flag}, got none. {more}")

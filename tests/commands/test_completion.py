@@ -8,8 +8,8 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.settings.experiments import experiment_files
-from pipeline.settings.reference import SECTIONS
 from pipeline.settings.schema import settings_of
+from pipeline.settings.sections import SECTIONS
 from pipeline.settings.training import MODELS
 from tasks.cli import COMMANDS
 

@@ -46,16 +46,6 @@ def test_a_file_in_the_place_of_the_results_is_a_storage_error(luigi):
     assert f"{luigi.root}/determinism: cannot be written (Not a directory: {luigi.root}/determinism/" in done.stderr
 
 
-def test_the_former_setting_is_refused_with_the_remedy(luigi):
-    done = luigi.command("verify-determinism", *FAST, "--Repetition-of", "baseline_cnn-0123456789ab")
-    assert done.returncode == 2
-    assert "--Repetition-of. Give the settings of the run to verify-determinism." in done.stderr
-    luigi.write_config("[Repetition]\nof =")
-    done = luigi.command("status", *FAST)
-    assert done.returncode == 2
-    assert "unknown section [Repetition]. It was removed" in done.stderr
-
-
 @pytest.mark.slow
 def test_the_same_weights_are_called_bit_identical_and_the_result_goes_with_the_run(luigi):
     args = [*FAST, *TINY, "--Train-deterministic", "true"]

@@ -19,8 +19,8 @@ from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import ranking_metric, setting_word
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import FINISHED, Beginning
-from pipeline.settings.reference import SECTIONS
 from pipeline.settings.schema import settings_of
+from pipeline.settings.sections import SECTIONS
 
 # These limit the length of the page. report.json contains everything.
 _MAX_FULL, _MAX_RUNS = 24, 500
@@ -301,8 +301,8 @@ def _exports(report: Report, run: Run, name: str) -> Table:
         )
         for form, export in (exported.forms if exported else {}).items()
     ]
-    measures = ("size", "accuracy", "agreement with Keras", "time of one example", "speed in batches of 32")
-    columns = [*words("format"), *numbers(*measures)]
+    measures = ("agreement with Keras", "time of one example", "speed in batches of 32")
+    columns = [*words("format"), *numbers("size", results_of(run.problem).accuracy_name, *measures)]
     return Table(columns, rows, label=f"Exported formats: {name}", style="classes")
 
 

@@ -9,17 +9,9 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.settings.data import RecordsSettings, SourceSettings
-from pipeline.settings.experiments import ExperimentSettings
-from pipeline.settings.report import ReportSettings
 from pipeline.settings.schema import Settings, settings_of
-from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
-from pipeline.settings.training import ExportSettings, TrainSettings
+from pipeline.settings.sections import SECTIONS
 
-SECTIONS: tuple[type[Settings], ...] = (
-    *(StorageSettings, ExperimentSettings, ForceSettings, NotifySettings, MetricsSettings),
-    *(SourceSettings, RecordsSettings, TrainSettings, ReportSettings, ExportSettings),
-)
 _PROJECT = Path(__file__).resolve().parent.parent.parent
 _WIDTH = 120
 
