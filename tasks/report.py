@@ -318,7 +318,7 @@ def publish_dated_report(
 ) -> DatedReport:
     """Copy the valid report to its date. ``thresholds`` are those of the gate that it passed."""
     manifest, folder = read_manifest(report), history / day.isoformat()
-    check_files(report, manifest, shared=True)
+    check_files(report, manifest)
     runs = manifest["identity"]["upstream"]["current"]
     identity = {"date": day.isoformat(), "report": manifest["fingerprint"], "runs": runs}
     with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:

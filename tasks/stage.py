@@ -122,7 +122,7 @@ class Artifact:
             if not self.folder.is_dir():
                 return self._compare_with_nearest()
             manifest = self.manifest()
-            check_files(self.folder, manifest, shared=self.shared)
+            check_files(self.folder, manifest)
         except UnreadableArtifactError as error:
             return Status(State.UNREADABLE, (str(error),))
         except PermissionError:

@@ -70,13 +70,10 @@ def _canonical(node: object, *, in_message: bool = False, in_log: bool = False) 
 
 def _has_no_effect(node: object) -> bool:
     """Whether no result can depend on a statement."""
-    if isinstance(node, ast.Pass) or is_message(node):
-        return True
     if not isinstance(node, ast.Expr):
-        return False
-    return _is_text(node.value) or (
-        _takes_messages(node.value) and not any(map(_acts, ast.iter_child_nodes(node.value)))
-    )
+        return isinstance(node, ast.Pass) or is_message(node)
+    is_log = _takes_messages(node.value) and not any(map(_acts, ast.iter_child_nodes(node.value)))
+    return is_log or _is_text(node.value)
 
 
 def _takes_messages(call: ast.expr) -> bool:
@@ -95,16 +92,14 @@ def _acts(node: ast.AST) -> bool:
 
 def _message_fields(node: ast.AST) -> frozenset[str]:
     """Names of the node's fields that contain a message."""
-    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-        name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""
-        return frozenset() if name in MATCHED_BY_TEXT else frozenset({"exc"})
-    if isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
-        name = node.value.func.id
-        return frozenset({"value"}) if name.endswith("Error") and name not in MATCHED_BY_TEXT else frozenset()
-    if isinstance(node, ast.Call):
+    match node:
+        case ast.Raise(exc=ast.Call(func=function)) if getattr(function, "id", "") not in MATCHED_BY_TEXT:
+            return frozenset({"exc"})
+        case ast.Return(value=ast.Call(func=ast.Name(id=name))) if name.endswith("Error"):
+            return frozenset() if name in MATCHED_BY_TEXT else frozenset({"value"})
         # A function, or a method of a source.
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        return frozenset({"args", "keywords"}) if name.lstrip("_") in _REFUSING else frozenset()
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.lstrip("_") in _REFUSING:
+            return frozenset({"args", "keywords"})
     return frozenset()
 
 

@@ -6,23 +6,15 @@ valid manifest are ignored. A manifest is untrusted data. No name in it may lead
 
 import contextlib
 import json
-import logging
 import os
 import re
 import stat
 from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 
 from pipeline.artifacts.fingerprint import fingerprint
-from pipeline.artifacts.stamps import (
-    current_stamp,
-    is_about_verification,
-    read_verified,
-    sha256_of,
-    write_verified,
-)
+from pipeline.artifacts.stamps import current_stamp, is_about_verification, read_verified, sha256_of, write_verified
 from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 
 MANIFEST_NAME = "manifest.json"
@@ -34,8 +26,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Maximum bytes of a name, and of a path in the artifact's folder. File systems allow 255 and 4,096.
 _NAME_BYTES, _PATH_BYTES = 200, 1_000
 _REMEDY = 'Run "tensorcraft run" to rebuild it.'
-
-_logger = logging.getLogger(__name__)
 
 
 def read_manifest(folder: Path) -> dict:
@@ -81,8 +71,9 @@ def _problem(manifest: Mapping) -> str:
         name, num_bytes, sha256 = entry["name"], entry["bytes"], entry["sha256"]
         if not isinstance(name, str) or not Path(name).parts or ".." in Path(name).parts or Path(name).is_absolute():
             return f"the file name {name!r} leads out of the folder"
-        # Lone surrogates are not printable either.
-        if not name.isprintable() or not _is_short(name.encode()):
+        # Lone surrogates are not printable either, and cannot be encoded.
+        encoded = name.encode() if name.isprintable() else b""
+        if not 0 < len(encoded) <= _PATH_BYTES or max(map(len, encoded.split(b"/"))) > _NAME_BYTES:
             return f"expected printable file names of at most {_NAME_BYTES} bytes, got {name!r:.80}"
         if type(num_bytes) is not int or num_bytes < 0 or not _SHA256.fullmatch(sha256):
             return f"expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}"
@@ -91,35 +82,28 @@ def _problem(manifest: Mapping) -> str:
     return ""
 
 
-def _is_short(name: bytes) -> bool:
-    return len(name) <= _PATH_BYTES and all(len(component) <= _NAME_BYTES for component in name.split(b"/"))
-
-
 def seal(manifest: Mapping) -> str:
     """Digest of the whole manifest, so that no flipped bit can set ``dataset_verified`` to true."""
     return fingerprint({key: value for key, value in manifest.items() if key != "seal"})
 
 
-def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
-    """Check that the listed files exist and are unchanged. Stray files are logged unless ``shared``.
+def check_files(folder: Path, manifest: Mapping) -> None:
+    """Check that the listed files exist and are unchanged. DamagedArtifactError: One is missing, changed or unreadable.
 
-    A file is digested only if its stamp differs from the one in ``verified.json``. DamagedArtifactError: A file is
-    missing, changed or unreadable.
+    A file is digested only if its stamp differs from the one in ``verified.json``.
     """
     verified = read_verified(folder)
     stamps = dict(verified)
-    for entry in _checked_entries(folder, manifest, shared=shared):
-        name = entry["name"]
-        stamps[name] = current_stamp(folder / name, verified.get(name))
-        _check_digest(folder / name, entry["sha256"], stamps[name]["sha256"])
+    for path, entry in _checked_entries(folder, manifest):
+        stamps[entry["name"]] = current_stamp(path, verified.get(entry["name"]))
+        _check_digest(path, entry["sha256"], stamps[entry["name"]]["sha256"])
     if stamps != verified:
         write_verified(folder, stamps)
 
 
-def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
+def check_contents(folder: Path, manifest: Mapping) -> None:
     """Like ``check_files``, but digest every file."""
-    for entry in _checked_entries(folder, manifest, shared=shared):
-        path = folder / entry["name"]
+    for path, entry in _checked_entries(folder, manifest):
         try:
             _check_digest(path, entry["sha256"], sha256_of(path))
         except DamagedArtifactError:
@@ -194,11 +178,8 @@ def unreadable(path: Path) -> UnreadableArtifactError:
     )
 
 
-def _checked_entries(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mapping]:
-    """Yield the entry of every listed file, after a check that it exists, is readable and has the right size."""
-    if not shared:
-        for path in stray_files(folder, {entry["name"] for entry in manifest["files"]}):
-            _warn_of_stray(path)
+def _checked_entries(folder: Path, manifest: Mapping) -> Iterator[tuple[Path, Mapping]]:
+    """Yield path and entry of every listed file, after a check that it exists, is readable and has the right size."""
     for entry in manifest["files"]:
         path = folder / entry["name"]
         try:
@@ -212,13 +193,7 @@ def _checked_entries(folder: Path, manifest: Mapping, *, shared: bool) -> Iterat
             raise DamagedArtifactError(f"{path}: expected {entry['bytes']} bytes, got {size}.", _REMEDY)
         if not os.access(path, os.R_OK):
             raise unreadable(path)
-        yield entry
-
-
-@cache
-def _warn_of_stray(path: Path) -> None:
-    """Log each file once per process."""
-    _logger.warning("%s: ignored, because the manifest does not list this file", path)
+        yield path, entry
 
 
 def _check_digest(path: Path, expected: str, actual: str) -> None:

@@ -129,8 +129,5 @@ def _write(results: dict[str, list], num_cached: int) -> None:
     temporary = file.with_name(f"{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(exist_ok=True)
-        try:
-            temporary.write_text(json.dumps(dict(list(results.items())[-_MAX_CACHED:])))
-            os.replace(temporary, file)
-        finally:
-            temporary.unlink(missing_ok=True)
+        temporary.write_text(json.dumps(dict(list(results.items())[-_MAX_CACHED:])))
+        os.replace(temporary, file)

@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
             raise
         _sync(final.parent)
         retire(old, final)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, within: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path that replaces ``path`` at the end. Several processes may do so at once.
+
+    The temporary file is ``within`` a folder of the same file system, by default that of ``path``.
+    """
+    temporary = (within or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
+    yield temporary
+    os.replace(temporary, path)
 
 
 @contextlib.contextmanager
@@ -99,10 +111,8 @@ def remove_artifact(folder: Path) -> bool:
     with contextlib.suppress(DamagedArtifactError):
         if stray := stray_files(folder, _listed(folder)):
             names = ", ".join(str(path.relative_to(folder)) for path in stray)
-            _logger.warning(
-                "%s: not removed, because it contains unexpected files (%s). Move them, or remove the folder yourself.",
-                *(folder, names),
-            )
+            remedy = "Move them, or remove the folder yourself."
+            _logger.warning("%s: not removed, because it contains unexpected files (%s). %s", folder, names, remedy)
             return False
     discard(folder)
     return True
@@ -110,10 +120,9 @@ def remove_artifact(folder: Path) -> bool:
 
 def require_space(folder: Path, bytes_needed: int) -> None:
     """Raise a StorageError if fewer than ``bytes_needed`` are free. The folder need not exist yet."""
-    free = free_bytes(folder)
-    if free < bytes_needed:
-        needed, available = _megabytes(bytes_needed), _megabytes(free)
-        raise StorageError(f"{folder}: {needed} are needed, but only {available} are free. {_REMEDY}")
+    if (free := free_bytes(folder)) < bytes_needed:
+        needed = f"{_megabytes(bytes_needed)} are needed, but only {_megabytes(free)} are free"
+        raise StorageError(f"{folder}: {needed}. {_REMEDY}")
 
 
 def used_bytes(path: Path) -> int:
@@ -140,14 +149,10 @@ def storage_error(error: BaseException, folder: Path, bytes_needed: int) -> Stor
 
 def _is_storage_failure(error: BaseException, folder: Path) -> bool:
     """Whether the disk is full, or an error names a path in the folder."""
-    if free_bytes(folder) < _FULL_BYTES:
-        return True
-    for cause in causes(error):
-        if isinstance(cause, OSError):
-            names = (os.fsdecode(name) for name in (cause.filename, cause.filename2) if isinstance(name, str | bytes))
-            if cause.errno == errno.EDQUOT or any(Path(name).is_relative_to(folder) for name in names):
-                return True
-    return False
+    errors = [cause for cause in causes(error) if isinstance(cause, OSError)]
+    names = [name for cause in errors for name in (cause.filename, cause.filename2) if isinstance(name, str | bytes)]
+    is_here = any(Path(os.fsdecode(name)).is_relative_to(folder) for name in names)
+    return is_here or free_bytes(folder) < _FULL_BYTES or any(cause.errno == errno.EDQUOT for cause in errors)
 
 
 def _megabytes(count: int) -> str:

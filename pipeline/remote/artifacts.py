@@ -10,11 +10,11 @@ file before the artifact takes its place. An interrupted fetch keeps the files t
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from pipeline import progress
 from pipeline.artifacts import layout
@@ -37,8 +37,7 @@ _REMEDY = "The copy on the remote is ignored."
 ReportBytes = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class StoredArtifact:
+class StoredArtifact(NamedTuple):
     """An artifact on the remote: its manifest as data and as bytes, and the version of that object."""
 
     manifest: dict
@@ -68,22 +67,15 @@ class Remote:
         if found is None:
             return None
         manifest = parse_manifest(found[0], f"{self.url}/{key}", remedy=_REMEDY)
-        if manifest["fingerprint"] != fingerprint:
-            raise DamagedArtifactError(
-                f"{self.url}/{key}: expected another fingerprint, got {manifest['fingerprint'][:12]}…. {_REMEDY}"
-            )
-        if wrong := _wrong(manifest):
+        if wrong := _wrong(manifest, fingerprint):
             raise DamagedArtifactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
         return StoredArtifact(manifest, *found)
 
     def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
-        """Upload the artifact in a folder.
+        """Upload the artifact in a folder. ``kind`` is the name of the folder of such artifacts.
 
-        Args:
-            kind: of artifact, the name of its folder under the storage root.
-            folder: the artifact.
-            replace: it replaces another of the same fingerprint that was made earlier.
-            mend: the artifact on the remote is damaged, and all of it is written again.
+        With ``replace``, it replaces another one of the same fingerprint that was made earlier. With ``mend``, the
+        artifact on the remote is damaged, and all of it is written again.
         """
         content = (folder / MANIFEST_NAME).read_bytes()
         manifest = parse_manifest(content, str(folder / MANIFEST_NAME))
@@ -93,11 +85,8 @@ class Remote:
         stored_copy = None if mend else self.find(kind, fingerprint)
         current_version = self.objects.find(key) if mend else stored_copy and stored_copy.stored
         is_same = stored_copy is not None and _files(stored_copy.manifest) == _files(manifest)
-        if (
-            stored_copy
-            and not is_same
-            and not (replace and stored_copy.manifest["created_at"] <= manifest["created_at"])
-        ):
+        is_kept = stored_copy and not (replace and stored_copy.manifest["created_at"] <= manifest["created_at"])
+        if is_kept and not is_same:
             return Pushed.CONFLICT
         # Files of the same artifact that are missing are written again.
         self._put_files(kind, folder, manifest, is_published=current_version is not None, mend=mend)
@@ -111,9 +100,8 @@ class Remote:
         published = self.find(kind, fingerprint)
         if published is None:
             raise RemoteError(f"{self.url}/{key}: another process removed this object. Run again.")
-        if published.content == content:
-            return Pushed.NEW
-        return Pushed.SAME if _files(published.manifest) == _files(manifest) else Pushed.CONFLICT
+        is_same = _files(published.manifest) == _files(manifest)
+        return Pushed.NEW if published.content == content else Pushed.SAME if is_same else Pushed.CONFLICT
 
     def _put_files(self, kind: str, folder: Path, manifest: Mapping, *, is_published: bool, mend: bool) -> None:
         prefix = f"{kind}/{manifest['fingerprint']}/files"
@@ -176,8 +164,8 @@ def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Pat
             return
         stored = objects.find(key)
         if stored is None or stored.num_bytes != size:
-            size_text = f"{stored.num_bytes:,}" if stored else "none"
-            raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {size_text}. {_REMEDY}")
+            found = f"{stored.num_bytes:,}" if stored else "none"
+            raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {found}. {_REMEDY}")
         for _ in range(2 if part.exists() else 1):
             with part.open("ab") as file:
                 tell(file.tell())
@@ -187,15 +175,16 @@ def receive(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Pat
                 part.replace(whole)
                 return
             part.unlink()
-        raise DamagedArtifactError(
-            f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
-        )
+        received = f"expected sha256 {digest[:12]}…, received {found[:12]}…"
+        raise DamagedArtifactError(f"{objects.url}/{key}: {received}. {_REMEDY}")
 
     _each(get, list(sizes), description, sum(sizes.values()))
 
 
-def _wrong(manifest: Mapping) -> str:
+def _wrong(manifest: Mapping, fingerprint: str) -> str:
     """An error in a manifest that this project does not write, or an empty string. Anyone can seal a manifest."""
+    if manifest["fingerprint"] != fingerprint:
+        return f"expected another fingerprint, got {manifest['fingerprint'][:12]}…"
     if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "host")):
         return "the stage or host in the manifest is not a text"
     if manifest.get("provisional") or manifest.get("fallback"):

@@ -17,8 +17,7 @@ from pipeline.errors import DamagedArtifactError, RemoteError
 from pipeline.remote.artifacts import GRACE, Remote
 from pipeline.remote.objects import EXCHANGE, Stored
 
-_KINDS = "|".join(layout.KINDS)
-_KEY = re.compile(rf"({_KINDS})/[0-9a-f]{{64}}/.+")
+_KEY = re.compile(rf"({'|'.join(layout.KINDS)})/[0-9a-f]{{64}}/.+")
 
 _logger = logging.getLogger(__name__)
 
@@ -62,9 +61,8 @@ def _named(remote: Remote, folder: str) -> set[str] | None:
     except DamagedArtifactError as error:
         _logger.warning("Not removed. %s", error)
         return None
-    return {
-        f"{folder}/files/{entry['sha256']}" for entry in (stored_artifact.manifest["files"] if stored_artifact else ())
-    }
+    entries = stored_artifact.manifest["files"] if stored_artifact else ()
+    return {f"{folder}/files/{entry['sha256']}" for entry in entries}
 
 
 def _folder_of(stored: Stored) -> str:

@@ -15,13 +15,13 @@ _READ_BATCH = 1_000
 _READ_BUFFER_BYTES = 8 * 2**20
 
 
-def verify_artifact(folder: Path, *, shared: bool = False) -> None:
+def verify_artifact(folder: Path) -> None:
     """Check size and sha256 of every file, and for records every CRC, the number of examples and the label counts.
 
     The DamagedArtifactError names the first file or count that differs from the manifest.
     """
     manifest = read_manifest(folder)
-    check_contents(folder, manifest, shared=shared)
+    check_contents(folder, manifest)
     for split in manifest.get("splits", {}):
         _verify_split(folder, manifest, split)
 

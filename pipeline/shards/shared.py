@@ -7,7 +7,6 @@ are plain data, so that any runner can send them to its workers.
 import contextlib
 import errno
 import logging
-import os
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from pipeline.artifacts.publish import replacing
 from pipeline.errors import RemoteError
 from pipeline.remote.objects import EXCHANGE, Objects
 
@@ -145,14 +145,3 @@ def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
                 list(pool.map(store.objects.delete, [stored.key for stored in store.objects.list(shared.key)]))
         except RemoteError as error:
             _logger.warning('%s Run "tensorcraft clean-stale --remote --yes" to remove temporary objects.', error)
-
-
-@contextlib.contextmanager
-def replacing(path: Path, within: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` at the end. An engine may run the same work twice concurrently.
-
-    The temporary file is ``within`` a folder of the same file system, by default that of ``path``.
-    """
-    temporary = (within or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
-    yield temporary
-    os.replace(temporary, path)

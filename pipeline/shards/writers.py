@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.artifacts.publish import require_space
+from pipeline.artifacts.publish import replacing, require_space
 from pipeline.errors import DamagedArtifactError, EngineUnavailableError
 from pipeline.remote.artifacts import receive
 from pipeline.shards.plan import Block, Job, block_file
-from pipeline.shards.shared import THREADS, Shared, SharedObjects, replacing
+from pipeline.shards.shared import THREADS, Shared, SharedObjects
 
 #: Framed records, and the shard and position of each, int64 (batch, 2). Records of one length are uint8 (batch, bytes).
 Batch = tuple[Sequence[bytes] | np.ndarray, np.ndarray]

@@ -144,7 +144,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         state, details = "valid", folder
         try:
             # People may keep files of their own in the report's folder.
-            in_child("pipeline.runs.verify:verify_artifact", {"folder": folder, "shared": folder == root / Report.kind})
+            in_child("pipeline.runs.verify:verify_artifact", {"folder": folder})
             read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
         except DamagedArtifactError as error:
             state, details = "unreadable" if isinstance(error, UnreadableArtifactError) else "damaged", error

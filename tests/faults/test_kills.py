@@ -79,7 +79,7 @@ def test_a_report_killed_at_every_step_keeps_a_valid_file_of_each_name(tmp_path,
         contents = {(root / "report" / name).read_text() for name in FILES[:2]}
         assert contents <= {"old" * 1000, "new" * 1000}
         with contextlib.suppress(DamagedArtifactError):
-            check_files(root / "report", read_manifest(root / "report"), shared=True)
+            check_files(root / "report", read_manifest(root / "report"))
             assert len(contents) == 1, "a mixture passed for valid"
         lock.clear_away(root)
         publish("in_place", root, "new")

@@ -8,7 +8,7 @@ import pytest
 from image_files import write_folder
 from tfrecord import shard_bytes
 
-from pipeline.shards.shared import replacing
+from pipeline.artifacts.publish import replacing
 
 
 def setup_module() -> None:

@@ -100,7 +100,7 @@ def test_a_killed_training_leaves_a_valid_report_that_is_not_final(training, rep
         finish_epoch(folder, 1)
         page_with("Training is running", report_folder)
         manifest = read_manifest(report_folder)
-        check_files(report_folder, manifest, shared=True)
+        check_files(report_folder, manifest)
         assert manifest["provisional"] == "report.html shows a training that was not finished"
         # The Report stage takes an artifact of its own run for fresh.
         assert "run_id" not in manifest
@@ -177,7 +177,7 @@ def test_a_real_training_is_shown_then_killed_then_resumed_and_replaced_by_its_r
         process.kill()
     assert "Training is running. Experiment cifar10, tests.tiny_model:build, " in page
     assert " of 80 epochs finished" in page
-    check_files(report, read_manifest(report), shared=True)
+    check_files(report, read_manifest(report))
     status = luigi.status(*settings)["Report"]
     assert (status["state"], status["reasons"]) == ("stale", ["report.html shows a training that was not finished"])
     with start() as process:
