@@ -29,7 +29,7 @@ _PROGRAM = """
 import optuna
 from pipeline.runs import study
 from tasks.commands import run
-run._MORE_SEEDS, study.SAMPLER = 0, getattr(optuna.samplers, {!r})
+run.MORE_SEEDS, study.SAMPLER = 0, getattr(optuna.samplers, {!r})
 from tasks.cli import main
 main()
 """

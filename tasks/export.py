@@ -12,6 +12,7 @@ import luigi
 from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, SettingsError
 from pipeline.optional_packages import install_command
+from pipeline.problems.results import results_of
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import Exporter
 from pipeline.settings.setting_error import refuse
@@ -104,9 +105,10 @@ class Export(Stage, parameters=ExportSettings):
         from pipeline.runs.metrics import EXPORT_NAME
 
         facts = json.loads((self.output().folder / EXPORT_NAME).read_text(encoding="utf-8"))
-        count = f"{facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
+        problem = Records().upstream()["problem"]
+        count, metric = f"{facts['num_examples']:,} {units_of(problem).examples}", results_of(problem).accuracy_name
         for name, form in facts["forms"].items():
-            accuracy = "" if form["accuracy"] is None else f"test accuracy {form['accuracy']:.2%}  "
+            accuracy = "" if form["accuracy"] is None else f"test {metric} {form['accuracy']:.2%}  "
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  {form['milliseconds']:6.2f} ms  {accuracy}"
                 f"agrees with model.keras on {100 * form['agreement']:.2f}% of {count}"

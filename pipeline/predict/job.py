@@ -19,6 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import compute
 
+from pipeline.artifacts.publish import replacing
 from pipeline.errors import SettingsError
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.predict.rows import SIDE
@@ -27,7 +28,6 @@ from pipeline.problems.results import results_of
 from pipeline.runs.load_model import load_trained
 from pipeline.settings.data import RecordsSettings
 from pipeline.shards.engine import running
-from pipeline.shards.shared import replacing
 from pipeline.sources.files import stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
@@ -98,16 +98,12 @@ def _part(job: Job, start: int, extension: str) -> Path:
 
 
 def _join(parts: Sequence[Path], folder: Path, job: Job) -> dict[str, Any]:
-    """Join the block results into a Parquet and a CSV file, which replace the earlier ones when complete.
-
-    If the job is watched, count the predictions.
-    """
+    """Join the block results into a Parquet and a CSV file, which replace the earlier ones, and count predictions."""
     found, within = {"files": 0, "errors": 0, "rows": [], "unusable": []}, parts[0].parent
     schema = pa.schema([field for field in pyarrow.parquet.read_schema(parts[0]) if field.name != SIDE])
     at_error = schema.names.index("error")
     shown, values = schema.names[:at_error], schema.names[at_error + 1 :] or schema.names[1:at_error]
-    is_watched = job.is_watched and results_of(job.problem).watched
-    watch = Watch(Path(job.run), job.problem, job.label_names) if is_watched else None
+    watch = Watch(job) if job.is_watched and results_of(job.problem).watched else None
     with (
         replacing(folder / PARQUET_NAME, within) as parquet,
         replacing(folder / CSV_NAME, within) as csv,

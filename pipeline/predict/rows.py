@@ -1,6 +1,5 @@
 """Rows of predictions with labels, probabilities or numbers of files, or the surprise of texts."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +14,10 @@ import pyarrow as pa
 from pipeline import machine
 from pipeline.predict import Job
 from pipeline.problems.next_token.evaluation import MIN_PROBABILITY
-from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.load_model import LoadedModel
+from pipeline.runs.predictions import read_thresholds
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
@@ -27,10 +26,9 @@ from pipeline.sources.labeled_texts import TextTable, as_rows, cleaned
 _BATCH = 64
 # Column that is counted and not written, see job.py.
 SIDE = "shorter side"
-#: Paths as text, the outputs of the model, float32 (examples, labels), the reasons why examples are unusable, and the
-#: shorter sides of their images.
-Batch = tuple[list[str], np.ndarray, list[str | None], list[int | None]]
 Columns = dict[str, np.ndarray | list[str]]
+#: Outputs of the model, float32 (examples, labels) → the columns before and after that of the reason.
+ColumnsOf = Callable[[np.ndarray], tuple[Columns, Columns]]
 _NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(), "perplexity": pa.float64()}
 _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 Content = TypeVar("Content")
@@ -38,47 +36,77 @@ Content = TypeVar("Content")
 
 def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the two likeliest labels and the probabilities of each image."""
-    return _rows(_image_batches(paths, job, model), partial(_likeliest, job.label_names))
+    return _image_rows(paths, job, model, partial(_likeliest, job.label_names))
 
 
 def labeled_text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the two likeliest labels and the probabilities of each text."""
     (length,) = model.input_shape
-    batches = _batches(paths, job, _text, lambda texts: model.probabilities(as_rows(texts, length)))
-    return _rows(batches, partial(_likeliest, job.label_names))
+
+    def read(path: Path) -> tuple[bytes, None]:
+        # As one text, a table would get one label.
+        if TextTable.has_name(path.name):
+            raise UndecodableError("a table, write each text to a file")
+        return cleaned(read_file(path)), None
+
+    def outputs_of(texts: Sequence[bytes]) -> np.ndarray:
+        return model.probabilities(as_rows(texts, length))
+
+    return _rows(paths, job, read, outputs_of, partial(_likeliest, job.label_names))
 
 
 def label_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the labels above their thresholds, separated by semicolons, and the probability of each label."""
-    facts = json.loads((Path(job.run) / EVALUATION_NAME).read_text(encoding="utf-8"))
-    thresholds, names = np.array([one["threshold"] for one in facts["labels"]]), np.array(job.label_names)
+    thresholds, names = read_thresholds(Path(job.run)), np.array(job.label_names)
 
     def columns_of(probabilities: np.ndarray) -> tuple[Columns, Columns]:
         labels = ["; ".join(names[row]) for row in probabilities >= thresholds]
         return {"labels": labels}, _shares(job.label_names, probabilities)
 
-    return _rows(_image_batches(paths, job, model), columns_of)
+    return _image_rows(paths, job, model, columns_of)
 
 
 def value_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the predicted numbers of each image."""
-    batches = _image_batches(paths, job, model)
-    return _rows(batches, lambda values: (dict(zip(job.label_names, values.T, strict=True)), {}))
+    return _image_rows(paths, job, model, lambda values: (dict(zip(job.label_names, values.T, strict=True)), {}))
+
+
+def _image_rows(paths: Sequence[str], job: Job, model: LoadedModel, columns_of: ColumnsOf) -> Iterator[pa.RecordBatch]:
+    shape = model.input_shape
+    form = form_of_any(shape, job.form.resize)
+
+    def read(path: Path) -> tuple[bytes, int]:
+        return stored_image(read_file(path), shape, job)
+
+    def outputs_of(contents: Sequence[bytes]) -> np.ndarray:
+        return model.probabilities(pixels_of(contents, form, shape[2]), job.views)
+
+    return _rows(paths, job, read, outputs_of, columns_of)
 
 
 def _rows(
-    batches: Iterator[Batch], columns_of: Callable[[np.ndarray], tuple[Columns, Columns]]
+    paths: Sequence[str],
+    job: Job,
+    read: Callable[[Path], tuple[bytes, int | None]],
+    outputs_of: Callable[[Sequence[bytes]], np.ndarray],
+    columns_of: ColumnsOf,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns before and after that of the reason. Unusable examples have no values."""
-    for paths, outputs, reasons, sides in batches:
-        is_unusable = np.array([reason is not None for reason in reasons])
+    """Yield batches of rows. ``read`` returns an example and its shorter side. Unusable examples have no values."""
+    for start in range(0, len(paths), _BATCH):
+        batch = paths[start : start + _BATCH]
+        with ThreadPoolExecutor(machine.granted_cores()) as pool:
+            contents, reasons = zip(*pool.map(partial(_attempt, read, job), batch), strict=True)
+        is_unusable = np.array([content is None for content in contents])
+        outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
+        if not is_unusable.all():
+            outputs[~is_unusable] = outputs_of([content[0] for content in contents if content])
         before, after = (
             {name: pa.array(values, mask=is_unusable) for name, values in columns.items()}
             for columns in columns_of(outputs)
         )
-        last = {SIDE: pa.array(sides, pa.int64())}
-        errors = {"error": pa.array(reasons, pa.string())}
-        yield pa.RecordBatch.from_pydict({"path": paths, **before, **errors, **after, **last})
+        errors, sides = pa.array(reasons, pa.string()), [content and content[1] for content in contents]
+        columns = {"path": [*map(_as_text, batch)], **before, "error": errors, **after}
+        yield pa.RecordBatch.from_pydict(columns | {SIDE: pa.array(sides, pa.int64())})
 
 
 def _likeliest(label_names: Sequence[str], probabilities: np.ndarray) -> tuple[Columns, Columns]:
@@ -92,34 +120,6 @@ def _shares(label_names: Sequence[str], probabilities: np.ndarray) -> Columns:
     return {f"probability of {name}": share for name, share in zip(label_names, probabilities.T, strict=True)}
 
 
-def _image_batches(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[Batch]:
-    shape = model.input_shape
-    form = form_of_any(shape, job.form.resize)
-
-    def outputs_of(contents: Sequence[bytes]) -> np.ndarray:
-        return model.probabilities(pixels_of(contents, form, shape[2]), job.views)
-
-    return _batches(paths, job, partial(_content, shape=shape, job=job), outputs_of)
-
-
-def _batches(
-    paths: Sequence[str],
-    job: Job,
-    read: Callable[[Path], tuple[bytes, int | None]],
-    outputs_of: Callable[[Sequence[bytes]], np.ndarray],
-) -> Iterator[Batch]:
-    """Yield batches. ``read`` returns an example and its shorter side, and ``outputs_of`` the outputs for examples."""
-    for start in range(0, len(paths), _BATCH):
-        batch = paths[start : start + _BATCH]
-        with ThreadPoolExecutor(machine.granted_cores()) as pool:
-            contents, reasons = zip(*pool.map(partial(_attempt, read, job), batch), strict=True)
-        usable = [index for index, reason in enumerate(reasons) if reason is None]
-        outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
-        if usable:
-            outputs[usable] = outputs_of([contents[index][0] for index in usable])
-        yield [*map(_as_text, batch)], outputs, [*reasons], [content and content[1] for content in contents]
-
-
 def _attempt(read: Callable[[Path], Content], job: Job, path: str) -> tuple[Content | None, str | None]:
     """Return the content of a file, or the reason why it cannot be used."""
     try:
@@ -128,18 +128,6 @@ def _attempt(read: Callable[[Path], Content], job: Job, path: str) -> tuple[Cont
         return None, f"cannot be read: {error.strerror}"
     except (UndecodableError, UnknownCharacterError) as error:
         return None, str(error)
-
-
-def _text(path: Path) -> tuple[bytes, None]:
-    """Return a text as the source would store it, without a side."""
-    # As one text, a table would get one label.
-    if TextTable.has_name(path.name):
-        raise UndecodableError("a table, write each text to a file")
-    return cleaned(read_file(path)), None
-
-
-def _content(path: Path, shape: tuple[int, int, int], job: Job) -> tuple[bytes, int]:
-    return stored_image(read_file(path), shape, job)
 
 
 def stored_image(content: bytes, shape: tuple[int, int, int], job: Job) -> tuple[bytes, int]:

@@ -4,7 +4,6 @@ The files contain numbers of predictions only, no names and no contents of the p
 """
 
 import contextlib
-import csv
 import json
 import logging
 import threading
@@ -14,17 +13,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from filelock import FileLock
 from scipy.stats import chi2_contingency
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_manifest
+from pipeline.artifacts.publish import replacing
 from pipeline.errors import DamagedArtifactError
+from pipeline.predict import Job
 from pipeline.problems.problem import EVALUATION_NAME, PREDICTIONS_NAME
 from pipeline.problems.results import results_of
+from pipeline.runs.predictions import read_table, read_thresholds
 from pipeline.runs.record import RunRecord, read_record
 from pipeline.runs.validation import Count, Untrusted, checked, read_text
-from pipeline.shards.shared import replacing
 
 #: Probability of a warning about a run if nothing has changed.
 LEVEL = 0.01
@@ -35,8 +37,9 @@ _MIN_EXPECTED = 5
 _DAMAGED = (DamagedArtifactError, OSError, AttributeError, LookupError, TypeError, ValueError)
 #: Number of predictions by quantity, such as "confidence", and by bin, such as "90% to 100%".
 Counts = Mapping[str, Mapping[str, int]]
-#: Outputs of the model, float (examples, values) → the bin of each example by quantity, text (examples,).
-BinsOf = Callable[[np.ndarray], dict[str, np.ndarray]]
+#: Outputs of the model, float (examples, values), or None for the predictions of the test split → the bin of each
+#: example by quantity, text (examples,).
+BinsOf = Callable[[np.ndarray | None], dict[str, np.ndarray]]
 
 _logger = logging.getLogger(__name__)
 
@@ -45,15 +48,19 @@ class _Day(Untrusted):
     counts: dict[str, dict[str, Count]]
 
 
-class Watch:
-    """Counts predictions of a run for the file of the day, if the problem has ``Results.watched``. Thread-safe."""
+class _Evaluation(Untrusted):
+    label_names: list[str]
 
-    def __init__(self, run: Path, problem: str, label_names: Sequence[str]) -> None:
-        hook, self._bins_of = results_of(problem).hook("watched"), None
-        self._folder = run.resolve().parent.parent / layout.WATCHED / run.resolve().name
+
+class Watch:
+    """Counts predictions for the file of the day, if the job is watched and its problem can be. Thread-safe."""
+
+    def __init__(self, job: Job) -> None:
+        run, hook = Path(job.run).resolve(), results_of(job.problem).hook("watched")
+        self._folder, self._bins_of = run.parent.parent / layout.WATCHED / run.name, None
         self._lock, self._counts = threading.Lock(), {}
         try:
-            self._bins_of = hook and hook(run, label_names)
+            self._bins_of = hook(run, job.label_names) if hook and job.is_watched else None
         except _DAMAGED as error:
             _logger.warning("The predictions of %s are not counted. %s", run.name, error)
 
@@ -83,34 +90,47 @@ class Watch:
 def label_bins(run: Path, label_names: Sequence[str]) -> BinsOf:
     """Return a function for the label and the confidence of a classifier."""
     labels, tenths = np.array(label_names), np.array([f"{low}% to {low + 10}%" for low in range(0, 100, 10)])
-    return lambda outputs: {
-        "label": labels[outputs.argmax(axis=1)],
-        "confidence": tenths[(outputs.max(axis=1) * 10).astype(int).clip(0, 9)],
-    }
+
+    def bins_of(outputs: np.ndarray | None) -> dict[str, np.ndarray]:
+        if outputs is None:
+            table = read_table(run / PREDICTIONS_NAME, {"predicted": pa.string(), "probability": pa.float64()})
+            label, confidence = (column.to_numpy() for column in table.columns)
+        else:
+            label, confidence = labels[outputs.argmax(axis=1)], outputs.max(axis=1)
+        return {"label": label, "confidence": tenths[(confidence * 10).astype(int).clip(0, 9)]}
+
+    return bins_of
 
 
 def value_bins(run: Path, label_names: Sequence[str]) -> BinsOf:
     """Return a function for several values: each label by its threshold, or each number by the deciles of the test."""
-    if labels := _evaluation(run).get("labels"):
-        kind, limits, bins = "label", [[label["threshold"]] for label in labels], np.array(["no", "yes"])
+
+    def test_outputs() -> np.ndarray:
+        types = {f"predicted {name}": pa.float64() for name in label_names}
+        return np.column_stack(read_table(run / PREDICTIONS_NAME, types).columns)
+
+    if thresholds := read_thresholds(run):
+        kind, limits, bins = "label", [[threshold] for threshold in thresholds], np.array(["no", "yes"])
     else:
-        limits = np.quantile(_test_outputs(run, label_names), np.arange(0.1, 1, 0.1), axis=0).T
+        limits = np.quantile(test_outputs(), np.arange(0.1, 1, 0.1), axis=0).T
         kind, bins = "value", np.array([f"part {number} of 10" for number in range(1, 11)])
     return lambda outputs: {
         f"{kind} {name}": bins[np.searchsorted(limit, values, side="right")]
-        for name, limit, values in zip(label_names, limits, outputs.T, strict=True)
+        for name, limit, values in zip(
+            label_names, limits, (test_outputs() if outputs is None else outputs).T, strict=True
+        )
     }
 
 
 def reference(root: Path, run: Path, record: RunRecord) -> Counts:
     """Count the predictions for the test split, and the sizes of the images of the source if it has them."""
-    label_names, sizes = _evaluation(run)["label_names"], {}
+    path, sizes = run / EVALUATION_NAME, {}
     for folder in layout.artifact_folders(root / layout.RECORDS):
         with contextlib.suppress(DamagedArtifactError):
             if (manifest := read_manifest(folder))["fingerprint"] == record.records_fingerprint:
                 sizes = {int(power): count for power, count in manifest["source"].get("side_counts", {}).items()}
-    bins_of = results_of(record.problem).hook("watched")(run, label_names)
-    return _counted(bins_of(_test_outputs(run, label_names)), sizes)
+    label_names = checked(_Evaluation, read_text(path), path).label_names
+    return _counted(results_of(record.problem).hook("watched")(run, label_names)(None), sizes)
 
 
 def check_recent(root: Path, experiment: str) -> list[str]:
@@ -157,23 +177,6 @@ def _p_value(recent: Mapping[str, int], expected: Mapping[str, int]) -> float:
     return float(chi2_contingency(table, correction=False).pvalue) if table.shape[1] > 1 else 1.0
 
 
-def _evaluation(run: Path) -> dict:
-    return json.loads(read_text(run / EVALUATION_NAME))
-
-
-def _test_outputs(run: Path, label_names: Sequence[str]) -> np.ndarray:
-    """Return the outputs for the test split, float (examples, values). A classifier has that of its label only."""
-    with (run / PREDICTIONS_NAME).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if "probability" not in rows[0]:
-        return np.array([[float(row[f"predicted {name}"]) for name in label_names] for row in rows])
-    outputs = np.zeros((len(rows), len(label_names)))
-    numbers = {name: number for number, name in enumerate(label_names)}
-    for output, row in zip(outputs, rows, strict=True):
-        output[numbers[row["predicted"]]] = float(row["probability"])
-    return outputs
-
-
 def _read(files: Iterable[Path]) -> Iterator[Counts]:
     """Yield the counts of days. Damaged files are logged, and left out."""
     for file in files:
@@ -185,9 +188,8 @@ def _read(files: Iterable[Path]) -> Iterator[Counts]:
 
 def _total(parts: Iterable[Counts]) -> Counts:
     total = defaultdict(Counter)
-    for part in parts:
-        for name, bins in part.items():
-            total[name].update(bins)
+    for name, bins in (item for part in parts for item in part.items()):
+        total[name].update(bins)
     return total
 
 

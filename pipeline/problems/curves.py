@@ -8,8 +8,6 @@ import scipy
 
 #: Threshold without a validation split to choose it.
 HALF = 0.5
-
-
 # More points are not visible in a chart.
 _MAX_POINTS = 200
 
@@ -20,12 +18,6 @@ def steps(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np
     values, hits = probabilities[order], labels[order].cumsum()
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
     return hits[ends], ends + 1, values[ends]
-
-
-def precision_recall(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return recall, precision and threshold of each different probability, greatest first, float (steps,)."""
-    hits, chosen, values = steps(labels, probabilities)
-    return hits / labels.sum(), hits / chosen, values
 
 
 def roc_auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
@@ -62,15 +54,15 @@ def average_precision(labels: np.ndarray, probabilities: np.ndarray) -> float | 
     """Return the area under the steps of precision over recall. None without an example of the label."""
     if not labels.any():
         return None
-    recall, precision, _ = precision_recall(labels, probabilities)
-    return float((np.diff(recall, prepend=0) * precision).sum())
+    hits, chosen, _ = steps(labels, probabilities)
+    return float((np.diff(hits, prepend=0) * hits / chosen).sum() / labels.sum())
 
 
 def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the threshold with the greatest F1, halfway between two probabilities. Without an example, one half."""
     if not labels.any():
         return HALF
-    recall, precision, values = precision_recall(labels, probabilities)
-    best = int((2 * precision * recall / np.maximum(precision + recall, 1e-12)).argmax())
+    hits, chosen, values = steps(labels, probabilities)
+    best = int((hits / (chosen + labels.sum())).argmax())
     below = values[best + 1] if best + 1 < len(values) else 0.0
     return float((values[best] + below) / 2)

@@ -160,24 +160,17 @@ class Problem:
         """Refuse settings of [Train] for another problem. Raises SettingsError."""
         other_problems = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
         is_other = self.models and MODELS.is_ours(settings.model) and settings.model not in self.models
+        files = self.units.files
         if is_other or any(settings.model in other.models for other in other_problems):
-            refuse(
-                *("Train", "model"),
-                f"a model for {self.units.files}{' such as '.join(['', *self.models[:1]])}, like the records",
-                settings.model,
-            )
+            example = " such as ".join(["", *self.models[:1]])
+            refuse("Train", "model", f"a model for {files}{example}, like the records", settings.model)
         if settings.class_weight != "none" and not self.has_classes:
-            refuse(
-                *("Train", "class_weight"),
-                f"none, as {self.units.files} of these records have no single label each",
-                settings.class_weight,
-            )
-        if self.can_augment:
-            return
-        if settings.augment:
-            refuse("Train", "augment", f"nothing for records of {self.units.files}", settings.augment)
-        if (views := settings.test_time_augmentation) != "none":
-            refuse("Train", "test_time_augmentation", f"none for records of {self.units.files}", views)
+            expected = f"none, as {files} of these records have no single label each"
+            refuse("Train", "class_weight", expected, settings.class_weight)
+        if settings.augment and not self.can_augment:
+            refuse("Train", "augment", f"nothing for records of {files}", settings.augment)
+        if (views := settings.test_time_augmentation) != "none" and not self.can_augment:
+            refuse("Train", "test_time_augmentation", f"none for records of {files}", views)
 
     def loss(self, outputs: str, label_smoothing: float) -> Callable:
         """Return a function (labels, outputs) → float32 loss per prediction. ``outputs`` is a kind of outputs."""

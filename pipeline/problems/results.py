@@ -43,6 +43,8 @@ class Results:
     loss_unit: str = ""
     #: Whether a prediction is right or wrong. Without an accuracy, the loss ranks runs and shows changes.
     has_accuracy: bool = True
+    #: Name of the accuracy of exports. For several labels, each decision about a label counts.
+    accuracy_name: str = "accuracy"
     #: Whether the report shows the cost of training to 90%, 92% and 94% accuracy, the goals for CIFAR-10.
     has_accuracy_goals: bool = False
     #: Name of the problem on the Hugging Face Hub.

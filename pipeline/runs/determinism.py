@@ -1,7 +1,5 @@
 """Comparison of a run's weights with those after retraining, in ``determinism/<run>.json`` under the storage root."""
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +8,7 @@ from pydantic import Field
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_manifest
+from pipeline.artifacts.publish import replacing
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import WEIGHTS_NAME, weights_digest
@@ -81,9 +80,8 @@ def compare(run: Path, retrained: Path, previous: Determinism | None = None) -> 
         run=first.fingerprint, first=_training(run, first), again=(*earlier, _training(retrained, second))
     )
     # The caller removes the folder.
-    temporary = retrained / "determinism.json"
-    temporary.write_text(f"{json.dumps(result.model_dump(), indent=2)}\n", encoding="utf-8")
-    os.replace(temporary, determinism_path(run))
+    with replacing(determinism_path(run), retrained) as temporary:
+        temporary.write_text(f"{result.model_dump_json(indent=2)}\n", encoding="utf-8")
     return result
 
 

@@ -6,10 +6,9 @@ The model is rebuilt in float32 with the trained weights, because LiteRT does no
 import json
 import math
 import pkgutil
-import time
+import timeit
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
@@ -18,18 +17,19 @@ from pipeline.artifacts.publish import used_bytes
 from pipeline.errors import SettingsError
 from pipeline.models.build import build_for_task
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import EVALUATION_NAME, Problem, open_split
+from pipeline.problems.problem import Problem, open_split
 from pipeline.problems.results import results_of
 from pipeline.runs.exporters import OUTPUT, Exporter
 from pipeline.runs.formats import Onnx, Predict, TrainedModel
 from pipeline.runs.load_model import LoadedModel, load_trained
 from pipeline.runs.metrics import EXPORT_NAME
+from pipeline.runs.predictions import read_thresholds
 from pipeline.settings.training import EXPORTERS
 from pipeline.streams.tf_data import InputStream
 
 _BATCH = 500
-# Examples of a batch whose speed is measured, and the number and time of the measured calls.
-_SERVED_BATCH, _CALLS, _SECONDS = 32, 50, 2.0
+# Examples of a batch whose speed is measured.
+_SERVED_BATCH = 32
 # Difference of numbers that count as the same answer, in standard deviations.
 _TOLERANCE = 0.01
 
@@ -88,9 +88,8 @@ def _description(run: Path, manifest: Mapping, job: TrainedModel) -> dict:
     ``image`` is the form of images in the records, and ``value_range`` the values of 16-bit images that become black
     and white. ``thresholds`` are those of several labels. Outputs of a regression are in the units of the data.
     """
-    problem = manifest["problem"]
     described = {
-        "problem": problem,
+        "problem": manifest["problem"],
         "input": job.input.name,
         "input_shape": list(job.input.shape[1:]),
         "dtype": job.input.dtype.name,
@@ -99,9 +98,8 @@ def _description(run: Path, manifest: Mapping, job: TrainedModel) -> dict:
     }
     if image := manifest.get("image"):
         described |= {"image": image, "value_range": manifest["source"]["value_range"]}
-    evaluation = json.loads((run / EVALUATION_NAME).read_text(encoding="utf-8"))
-    thresholds = [label.get("threshold") for label in evaluation.get("labels", ())]
-    return described | ({"thresholds": thresholds} if any(thresholds) else {})
+    thresholds = read_thresholds(run)
+    return described | ({"thresholds": thresholds} if thresholds else {})
 
 
 def _compare(
@@ -113,37 +111,31 @@ def _compare(
     (examples, _) = next(test.evaluation().as_numpy_iterator())
     for exporter in exporters:
         path = folder / exporter.file
-        predictors[exporter.title] = pkgutil.resolve_name(exporter.form).load(path)
-        speed = _speed(predictors[exporter.title], examples)
-        sums = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
-        forms[exporter.title] = {"bytes": used_bytes(path), **sums, **speed}
+        predictors[exporter.title] = predict = pkgutil.resolve_name(exporter.form).load(path)
+        forms[exporter.title] = {
+            "bytes": used_bytes(path),
+            **dict.fromkeys(("accuracy", "agreement", "largest_difference"), 0.0),
+            "milliseconds": 1e3 * _seconds(predict, examples, 1),
+            "examples_per_second": _SERVED_BATCH / _seconds(predict, examples, _SERVED_BATCH),
+        }
     for inputs, labels in test.evaluation().as_numpy_iterator():
         expected = loaded.probabilities(inputs)
         for title, predict in predictors.items():
             _add(forms[title], predict(inputs), expected, labels, problem)
     for form in forms.values():
-        form |= {name: form[name] / count for name in ("accuracy", "agreement")}
-        form["accuracy"] = form["accuracy"] if results_of(problem.name).has_accuracy else None
+        form["accuracy"] = form["accuracy"] / count if results_of(problem.name).has_accuracy else None
+        form["agreement"] /= count
         if not math.isfinite(form["largest_difference"]):
             form["largest_difference"] = None
     return {"num_examples": count, "forms": forms}
 
 
-def _speed(predict: Predict, examples: np.ndarray) -> dict[str, float]:
-    """Milliseconds of one example, and examples per second in batches of 32. ``examples`` are repeated."""
-    one, many = (np.resize(examples, (size, *examples.shape[1:])) for size in (1, _SERVED_BATCH))
-    return {"milliseconds": 1e3 * _seconds(predict, one), "examples_per_second": len(many) / _seconds(predict, many)}
-
-
-def _seconds(predict: Predict, inputs: np.ndarray) -> float:
-    """Median seconds of some calls after the first one."""
+def _seconds(predict: Predict, examples: np.ndarray, size: int) -> float:
+    """Mean seconds of a batch in calls after the first one, for at least 0.2 s. ``examples`` are repeated."""
+    inputs = np.resize(examples, (size, *examples.shape[1:]))
     predict(inputs)
-    seconds, began = [], time.perf_counter()
-    while not seconds or (len(seconds) < _CALLS and time.perf_counter() - began < _SECONDS):
-        start = time.perf_counter()
-        predict(inputs)
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
+    calls, seconds = timeit.Timer(lambda: predict(inputs)).autorange()
+    return seconds / calls
 
 
 def _add(form: dict[str, float], pred: np.ndarray, expected: np.ndarray, labels: np.ndarray, problem: Problem) -> None:

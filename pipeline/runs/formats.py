@@ -1,6 +1,5 @@
 """Formats of exported models. Each has ``write(job, path)`` and ``load(path)``, see ``exporters.Exporter``."""
 
-import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,16 +81,10 @@ class SavedModel:
     @staticmethod
     def load(path: Path) -> Predict:
         """Return its signature for uint8 batches."""
-        # The signature is valid only while the loaded object exists.
         loaded = tf.saved_model.load(str(path))
-
-        def predict(inputs: np.ndarray) -> np.ndarray:
-            signature = loaded.signatures[PIXELS_SIGNATURE]
-            (name,) = signature.structured_input_signature[1]
-            (probabilities,) = signature(**{name: tf.constant(inputs)}).values()
-            return probabilities.numpy()
-
-        return predict
+        (name,) = loaded.signatures[PIXELS_SIGNATURE].structured_input_signature[1]
+        # The signature is valid only while the loaded object exists.
+        return lambda inputs: loaded.signatures[PIXELS_SIGNATURE](**{name: tf.constant(inputs)})[OUTPUT].numpy()
 
 
 class LiteRT:
@@ -107,7 +100,6 @@ class LiteRT:
             converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
             if cls.is_int8:
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]
-                # The examples set the ranges.
                 converter.representative_dataset = lambda: (
                     (PIXELS_SIGNATURE, {job.input.name: example[np.newaxis]}) for example in job.calibration
                 )
@@ -119,13 +111,8 @@ class LiteRT:
         from ai_edge_litert.interpreter import Interpreter
 
         runner = Interpreter(str(path)).get_signature_runner(PIXELS_SIGNATURE)
-
-        def predict(inputs: np.ndarray) -> np.ndarray:
-            (name,) = runner.get_input_details()
-            (probabilities,) = runner(**{name: inputs}).values()
-            return probabilities
-
-        return predict
+        (name,) = runner.get_input_details()
+        return lambda inputs: runner(**{name: inputs})[OUTPUT]
 
 
 class LiteRTInt8(LiteRT):
@@ -158,8 +145,7 @@ class Onnx:
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        (name,) = (one.name for one in session.get_inputs())
-        return lambda inputs: session.run(None, {name: inputs})[0]
+        return lambda inputs: session.run([OUTPUT], {session.get_inputs()[0].name: inputs})[0]
 
 
 class OpenVino:
@@ -169,14 +155,7 @@ class OpenVino:
     def write(job: TrainedModel, path: Path) -> None:
         """Write the folder with ``model.xml`` and ``model.bin``."""
         path.mkdir()
-        log = logging.getLogger()
-        level, filters, handlers = log.level, [*log.filters], [*log.handlers]
-        try:
-            _whole(job).export(str(path / "model.xml"), format="openvino", input_signature=[job.input], verbose=False)
-        finally:
-            # After an error, the converter would hide the warnings of all others.
-            log.setLevel(level)
-            log.filters, log.handlers = filters, handlers
+        _whole(job).export(str(path / "model.xml"), format="openvino", input_signature=[job.input], verbose=False)
 
     @staticmethod
     def load(path: Path) -> Predict:

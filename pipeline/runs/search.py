@@ -5,11 +5,11 @@ Nothing here reads a metric of the test split, so that it cannot influence a sea
 
 import logging
 import math
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from pipeline.artifacts.publish import replacing
 from pipeline.errors import DamagedArtifactError
 from pipeline.runs.metrics import METRICS_NAME
 from pipeline.runs.record import RECORD_NAME
@@ -69,9 +69,8 @@ def read_result(run_folder: Path, metric: str) -> float | None:
 def write_search(folder: Path, search: Search) -> None:
     """Write ``<name>.json``, and the best settings as ``<name>.ini``. Each file is replaced as a whole."""
     for suffix, text in (("ini", search.settings_file), ("json", search.model_dump_json(indent=1) + "\n")):
-        temporary = folder / f".{search.name}.{suffix}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, folder / f"{search.name}.{suffix}")
+        with replacing(folder / f"{search.name}.{suffix}") as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 def read_searches(files: Iterable[Path]) -> Iterator[Search]:

@@ -16,34 +16,28 @@ class Limits:
     """Admits as many requests at once as the service allows, each for a limited time. The metrics count them."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._active = service, 0
+        self._service, self._slots = service, asyncio.Semaphore(service.concurrency)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._requests = Counter("tensorcraft_requests", "Predictions.", ["status"], registry=self.registry)
         self._in_work = Gauge("tensorcraft_active_requests", "Predictions in work or waiting.", registry=self.registry)
         self._seconds = Histogram("tensorcraft_request_seconds", "Time of a prediction.", registry=self.registry)
-        sizes = (1, 2, 4, 8, 16, 32)
-        self.batches = Histogram(
-            "tensorcraft_batch_examples", "Examples of a batch.", buckets=sizes, registry=self.registry
-        )
+        options = {"buckets": (1, 2, 4, 8, 16, 32), "registry": self.registry}
+        self.batches = Histogram("tensorcraft_batch_examples", "Examples of a batch.", **options)
 
     @contextlib.asynccontextmanager
     async def admitted(self, request: Request) -> AsyncIterator["BoundedRequest"]:
         """Context of a prediction. HTTPException: there are too many, or this one takes too long."""
         status, seconds = 500, self._service.timeout_seconds
         try:
-            if self._active >= self._service.concurrency:
+            if self._slots.locked():
                 raise HTTPException(503, "The server is busy. Try again later.", {"Retry-After": "1"})
-            self._active += 1
-            try:
-                with self._in_work.track_inprogress(), self._seconds.time():
-                    async with asyncio.timeout(seconds):
-                        yield BoundedRequest(request, self._service.max_body_bytes)
-            except TimeoutError:
-                raise HTTPException(503, f"The request took more than {seconds:g} s.") from None
-            finally:
-                self._active -= 1
+            with self._in_work.track_inprogress(), self._seconds.time():
+                async with self._slots, asyncio.timeout(seconds):
+                    yield BoundedRequest(request, self._service.max_body_bytes)
             status = 200
+        except TimeoutError:
+            raise HTTPException(status := 503, f"The request took more than {seconds:g} s.") from None
         except ClientDisconnect:
             raise HTTPException(status := 499, "The client closed the connection.") from None
         except HTTPException as error:

@@ -28,8 +28,7 @@ class ServedModel:
         self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self.input_name = self._session.get_inputs()[0].name
         self.input_shape, self.output_shape = task.input_shape, task.output_shape
-        self._watch = Watch(Path(job.run), job.problem, job.label_names) if job.is_watched else None
-        self.meaning, self._thresholds = task.meaning, np.array(thresholds)
+        self.watch, self.meaning, self._thresholds = Watch(job), task.meaning, np.array(thresholds)
 
     def outputs(self, inputs: np.ndarray) -> np.ndarray:
         """Return float32 outputs (batch, …) for uint8 inputs (batch, …)."""
@@ -38,14 +37,8 @@ class ServedModel:
 
     def counted(self, outputs: np.ndarray, sides: Sequence[int] = ()) -> np.ndarray:
         """Return outputs. Count them, and the shorter sides of their images, if the run is watched."""
-        if self._watch:
-            self._watch.add(outputs, sides)
+        self.watch.add(outputs, sides)
         return outputs
-
-    def save_counts(self) -> None:
-        """Record the counts of predictions since the last time, if the run is watched."""
-        if self._watch:
-            self._watch.save()
 
     def example(self, content: bytes) -> tuple[np.ndarray, list[int]]:
         """Return a file as ``predict`` reads it, uint8 (1, …), and the side of an image. UndecodableError: unusable."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pipeline.runs.study import Study
 
 # The best settings of a search are trained with so many more seeds.
-_MORE_SEEDS = 2
+MORE_SEEDS = 2
 # Exit codes that other settings may avoid, also of a process without memory. Others, as of a full disk, end the search.
 _OF_THE_TRIAL = (0, 1, 2, 137, None)
 _POLL_SECONDS = 0.5
@@ -248,7 +248,7 @@ def _search(study: "Study", requested: int, flags: Sequence[str]) -> int:
         _logger.info("The other trials run in other processes. The last process repeats the best settings.")
         return 0
     for one in study.best():
-        for seed in range(study.seed + 1, study.seed + 1 + _MORE_SEEDS):
+        for seed in range(study.seed + 1, study.seed + 1 + MORE_SEEDS):
             if str(seed) not in one.values:
                 _logger.info("Seed %d of trial %d: %s", seed, one.number, _spelled(one.settings))
                 code, value = _train(study, {**one.settings, "seed": seed}, flags)

@@ -11,6 +11,7 @@ from report_runs import RUN, write_predictions, write_run
 from scipy import stats
 
 from pipeline.artifacts.manifest import write_manifest
+from pipeline.predict import Job
 from pipeline.predict.watch import LEVEL, Watch, check_recent, p_values, reference
 from pipeline.runs.record import read_record
 
@@ -37,7 +38,7 @@ def day(run, name=TODAY):
 
 
 def watched(run, predictions, sides=(), days_ago=0):
-    watch = Watch(run, "image_classification", LABELS)
+    watch = Watch(Job(str(run), LABELS, is_watched=True))
     watch.add(predictions, sides)
     watch.save()
     if days_ago:
@@ -59,7 +60,7 @@ def test_outputs_of_a_diverged_model_are_counted(run):
 
 
 def test_a_problem_without_bins_is_not_counted(run):
-    watch = Watch(run, "next_token", LABELS)
+    watch = Watch(Job(str(run), LABELS, "next_token", is_watched=True))
     watch.add(outputs(3))
     watch.save()
     assert not (run.parents[1] / "watched").exists()
@@ -146,7 +147,7 @@ def test_each_of_several_labels_is_compared(tmp_path):
     (run / "test_predictions.csv").write_text("\n".join(rows))
     half = {"yes": 60, "no": 60}
     assert reference(tmp_path, run, read_record(run)) == {"label a": half, "label b": half}
-    watch = Watch(run, "multi_label", ("a", "b"))
+    watch = Watch(Job(str(run), ("a", "b"), "multi_label", is_watched=True))
     watch.add(np.array([[0.4, 0.7], [0.2, 0.7]] * 60))
     watch.save()
     assert day(run) == {"label a": half, "label b": {"yes": 120}}
@@ -161,7 +162,7 @@ def test_numbers_are_compared_by_the_deciles_of_the_test_split(tmp_path):
     (run / "test_predictions.csv").write_text("\n".join(rows))
     parts = {f"part {number} of 10": 10 for number in range(1, 11)}
     assert reference(tmp_path, run, read_record(run)) == {"value price": parts}
-    watch = Watch(run, "regression", ("price",))
+    watch = Watch(Job(str(run), ("price",), "regression", is_watched=True))
     watch.add(np.arange(-10, 110, dtype=np.float32)[:, None])
     watch.save()
     assert day(run) == {"value price": parts | {"part 1 of 10": 20, "part 10 of 10": 20}}
@@ -219,7 +220,7 @@ def test_predictions_of_a_run_with_a_damaged_evaluation_are_made_and_not_counted
     run = write_run(tmp_path / "runs" / "cnn-aa11", problem="multi_label")
     if content is not None:
         (run / "evaluation.json").write_text(content)
-    watch = Watch(run, "multi_label", ("a", "b"))
+    watch = Watch(Job(str(run), ("a", "b"), "multi_label", is_watched=True))
     watch.add(np.zeros((2, 2)))
     watch.save()
     assert not (tmp_path / "watched").exists()

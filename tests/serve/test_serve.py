@@ -301,7 +301,9 @@ def test_health_is_answered_without_a_body(client):
 
 
 def test_requests_for_another_host_are_refused(client):
-    assert client.get("/healthz", headers={"Host": "evil.example"}).status_code == 400
+    answer = client.get("/healthz", headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("Host: expected 127.0.0.1 or localhost, got evil.example.")
     assert client.get("/healthz", headers={"Host": "localhost:1"}).status_code == 200
 
 
@@ -326,7 +328,9 @@ def test_more_requests_than_allowed_are_refused_and_health_is_still_answered(mod
 
 def test_a_request_that_takes_too_long_ends(model):
     with serving(model, timeout_seconds=0.1) as address, opened(address, "Content-Length: 100") as connection:
-        assert b" 503 " in connection.recv(100)
+        answer = connection.recv(1000)
+        assert b" 503 " in answer
+        assert answer.endswith(b'{"error":"The request took more than 0.1 s."}')
 
 
 def test_a_stopped_server_answers_requests_that_have_begun(model, caplog):

@@ -17,6 +17,7 @@ _COMMON = {
 }
 MULTI_LABEL = Results(
     **_COMMON,
+    accuracy_name="accuracy per label",
     hub_task="image-classification",
     evaluation_schema=f"{_SECTION}:LabelsEvaluation",
     evaluation_blocks=f"{_SECTION}:label_blocks",

@@ -3,7 +3,7 @@
 Label errors are suspected by confident learning (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -11,12 +11,12 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.csv
 from pydantic import Field, model_validator
 
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import PREDICTIONS_NAME
 from pipeline.report.data.champion import Answers
+from pipeline.runs.predictions import read_table
 from pipeline.runs.validation import Count, Number, Untrusted, message, renamed
 
 # Limits above the size of any supported dataset.
@@ -210,21 +210,6 @@ def read_predictions(folder: Path, facts: LabelEvaluation) -> Predictions | None
     if any(each.null_count for each in labels) or not all(((p >= 0) & (p <= 1)).all() for p in probabilities):
         raise DamagedArtifactError(message(path, "expected labels of evaluation.json and probabilities from 0 to 1"))
     return Predictions(table["key"].to_pylist(), *(each.to_numpy() for each in labels), *probabilities)
-
-
-def read_table(path: Path, types: Mapping[str, pa.DataType], num_rows: int) -> pa.Table:
-    """Read these columns of a table of predictions. Raises DamagedArtifactError."""
-    try:
-        table = pyarrow.csv.read_csv(
-            path,
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=[*types]),
-        )
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedArtifactError(message(path, f"expected a table of predictions: {error}")) from error
-    if table.num_rows != num_rows:
-        raise DamagedArtifactError(message(path, f"expected {num_rows} rows, found {table.num_rows}"))
-    return table
 
 
 def read_answers(folder: Path, facts: LabelEvaluation) -> Answers | None:

@@ -15,11 +15,12 @@ from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Chart, Facts, Gallery, Picture, Table, Text, numbers, titled, words
 from pipeline.report.data.champion import Answers
-from pipeline.report.data.labels import Tiles, read_table
+from pipeline.report.data.labels import Tiles
 from pipeline.report.data.pictures import cut_sheet
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
+from pipeline.runs.predictions import read_table
 from pipeline.runs.validation import Count, Number, Untrusted, message
 
 _MAX_VALUES, _MAX_NAME, _MAX_SHOWN, _MAX_CHARTS = 10_000, 300, 100, 4
