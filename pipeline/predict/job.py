@@ -1,7 +1,4 @@
-"""Beam job that predicts files. Workers predict blocks of files, and the block results are joined by path.
-
-A file that cannot be used gets a row with the reason.
-"""
+"""Beam job that predicts blocks of files and joins the results. An unusable file gets a row with the reason."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Predictions and metrics of classifiers of any examples.
-
-Metrics and the predictions of all test examples are written to files. The report therefore needs no records.
-"""
+"""Predictions and metrics of classifiers of any examples, as files, so that the report needs no records."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -93,15 +90,14 @@ def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, 
         return {"index": index, "label": int(labels[index]), "predicted": int(predicted[index])}
 
     findings = manifest.get("findings", {})
+    exact, near = findings.get("test_in_train", []), findings.get("near_test_in_train", [])
     facts = {
         "label_names": names,
         "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
         **judge(labels, predicted, confidence, num_labels=len(names)),
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
-        "without_duplicates": _without(exact := findings.get("test_in_train", ()), labels == predicted),
-        "without_near_duplicates": _without(
-            [*exact, *near] if (near := findings.get("near_test_in_train", ())) else (), labels == predicted
-        ),
+        "without_duplicates": _without(exact, labels == predicted),
+        "without_near_duplicates": _without(near and [*exact, *near], labels == predicted),
         "label_conflicts": read_conflicts(records, names) if findings.get("two_labels") else [],
         **({"binary": _second_label(labels == 1, probabilities[:, 1], run)} if len(names) == 2 else {}),
     }
@@ -164,8 +160,8 @@ def read_conflicts(records: Path, names: Sequence[str]) -> list[dict]:
             for row in (first, *others) if other else ():
                 copy = other if row["label"] == first["label"] else first
                 if row["split"] == "test":
-                    conflict = {"index": int(row["place"]), "label": names.index(copy["label"]), "name": copy["name"]}
-                    conflicts.append(conflict)
+                    label = names.index(copy["label"])
+                    conflicts.append({"index": int(row["place"]), "label": label, "name": copy["name"]})
     return conflicts
 
 

@@ -183,10 +183,7 @@ class Problem:
         return ["accuracy"]
 
     def linear_targets(self, labels: "np.ndarray", num_outputs: int) -> tuple["np.ndarray", str]:
-        """Return targets float32 (examples, outputs) of a last layer without activation, and its link.
-
-        See ``fine_tuning.fit_linear``.
-        """
+        """Return targets float32 (examples, outputs) of a linear last layer, and its link, see fine_tuning.py."""
         import numpy as np
 
         return np.eye(num_outputs, dtype=np.float32)[labels], "softmax"

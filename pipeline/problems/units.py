@@ -32,13 +32,8 @@ NEUTRAL = Units("example", "examples", "files")
 
 
 def units_of(problem: str, tokens: str = "") -> Units:
-    """Return the units of a problem by its name, neutral ones for an unknown name.
-
-    ``tokens`` is the field of a run's record.
-    """
-    if problem not in PROBLEMS:
-        return NEUTRAL
-    return PROBLEMS.load(problem)(tokens).units
+    """Return the units of a problem, neutral ones for an unknown name. ``tokens`` is the field of a run's record."""
+    return PROBLEMS.load(problem)(tokens).units if problem in PROBLEMS else NEUTRAL
 
 
 def common_units(units: Iterable[Units]) -> Units:

@@ -59,9 +59,8 @@ def read_determinism(run: Path) -> Determinism | None:
     if not path.exists():
         return None
     result = checked(Determinism, read_text(path), path)
-    if result.run != read_record(run).fingerprint:
-        return None
-    return result if result.first.weights_sha256 == weights_digest(read_manifest(run)) else None
+    present = read_record(run).fingerprint, weights_digest(read_manifest(run))
+    return result if (result.run, result.first.weights_sha256) == present else None
 
 
 def compare(run: Path, retrained: Path, previous: Determinism | None = None) -> Determinism:
@@ -76,9 +75,8 @@ def compare(run: Path, retrained: Path, previous: Determinism | None = None) -> 
         if values != [expected, expected]:
             raise _not_comparable(run.name, name, *values)
     earlier = previous.again if previous else ()
-    result = Determinism(
-        run=first.fingerprint, first=_training(run, first), again=(*earlier, _training(retrained, second))
-    )
+    again = *earlier, _training(retrained, second)
+    result = Determinism(run=first.fingerprint, first=_training(run, first), again=again)
     # The caller removes the folder.
     with replacing(determinism_path(run), retrained) as temporary:
         temporary.write_text(f"{result.model_dump_json(indent=2)}\n", encoding="utf-8")
@@ -103,9 +101,5 @@ def _not_comparable(run: str, name: str, first: object, second: object) -> Setti
 
 
 def _training(folder: Path, record: RunRecord) -> Training:
-    return Training(
-        weights_sha256=sha256_of(folder / WEIGHTS_NAME),
-        finished_at=record.finished_at,
-        hostname=record.hostname,
-        device_name=record.device_name,
-    )
+    facts = {name: getattr(record, name) for name in ("finished_at", "hostname", "device_name")}
+    return Training(weights_sha256=sha256_of(folder / WEIGHTS_NAME), **facts)

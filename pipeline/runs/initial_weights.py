@@ -20,10 +20,7 @@ _METADATA = "metadata.json"
 
 @dataclass(frozen=True, kw_only=True)
 class InitialWeights:
-    """A file of weights, the sha256 of its content, and the run that wrote it, if known.
-
-    The sha256 is empty if the file must be downloaded first.
-    """
+    """A file of weights, the sha256 of its content ("" before its download), and the run that wrote it, if known."""
 
     file: Path
     digest: str

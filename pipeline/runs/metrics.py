@@ -1,7 +1,4 @@
-"""Metrics of a run by epoch, its throughput, and the names of its files.
-
-Throughput excludes the epochs that compiled, if there are others.
-"""
+"""Metrics of a run by epoch, its throughput without the epochs that compiled, and the names of its files."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

@@ -74,13 +74,13 @@ def _metrics(folder: Path, record: RunRecord, moment: int) -> Iterator[Metric]:
         for row in read_metrics(folder / METRICS_NAME):
             values = {name: value for name, value in row.items() if name != "epoch" and value is not None}
             yield from (Metric(f"epoch_{name}", value, moment, row["epoch"]) for name, value in values.items())
-    step = record.epochs
-    measured = {name: getattr(record, name) for name in names("measured")} if record.status == FINISHED else {}
-    yield from (Metric(name, value, moment, step) for name, value in measured.items() if isinstance(value, int | float))
+    values = {name: getattr(record, name) for name in names("measured")} if record.status == FINISHED else {}
     if (folder / EVALUATION_NAME).exists():
         facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
-        values = {name: facts.get(name) for name in _EVALUATION_METRICS}
+        values |= {name: facts.get(name) for name in _EVALUATION_METRICS}
         values |= {f"binary_{name}": facts.get("binary", {}).get(name) for name in ("roc_auc", "average_precision")}
         for number, measures in enumerate(facts.get("values", ()), start=1):
             values |= {f"{name}_{number}": measures[name][0] for name in ("mae", "rmse", "r2")}
-        yield from (Metric(name, value, moment, step) for name, value in values.items() if value is not None)
+    for name, value in values.items():
+        if isinstance(value, int | float):
+            yield Metric(name, value, moment, record.epochs)

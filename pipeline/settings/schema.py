@@ -125,10 +125,7 @@ def registered(registry: Registry, example: str = "") -> Rule:
 
 
 def absence(module: str, name: str) -> str | None:
-    """Return a hint if a name cannot be imported from a module.
-
-    The module is read but not imported, because it may import Keras.
-    """
+    """Return a hint if a name cannot be imported from a module, which is read only, because it may import Keras."""
     try:
         if find_module(module) is None:
             places = "the working directory, the project's folder and what is installed"

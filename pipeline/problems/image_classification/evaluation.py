@@ -1,8 +1,4 @@
-"""Evaluation of an image classifier on the test split.
-
-Mistakes and other test images, random examples per label and augmented examples are written to PNG files of equal
-tiles.
-"""
+"""Evaluation of an image classifier on the test split, with test images and augmented examples as sheets of tiles."""
 
 from pathlib import Path
 
@@ -10,14 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.problems.classification import MAX_MISTAKES, Predictions, evaluate_labels, metrics, predict, quick_metrics
-from pipeline.problems.problem import (
-    AUGMENTED_NAME,
-    EXAMPLES_NAME,
-    TEST_IMAGES_NAME,
-    EvaluatedRun,
-    Stream,
-    examples_at,
-)
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, TEST_IMAGES_NAME, EvaluatedRun, Stream, examples_at
 
 __all__ = ["evaluate", "metrics", "predict", "quick_metrics"]
 

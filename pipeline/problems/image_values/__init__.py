@@ -1,7 +1,4 @@
-"""Problems of predicting several labels of an image, or numbers.
-
-Both have a vector per image. The loss of a prediction is the mean over the vector.
-"""
+"""Problems of predicting several labels of an image, or numbers. The loss is the mean over the vector of an image."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
 class _ImageValues(ImageClassification):
     chosen_by = "loss"
     has_classes = False
+    evaluated_by = "pipeline.problems.image_values.evaluation:evaluate"
 
     def check(self, settings: TrainSettings) -> None:
         """Refuse settings for one label per image too."""
@@ -32,7 +30,6 @@ class MultiLabel(_ImageValues):
     """The model assigns an independent probability to each label. Labels are uint8 (batch, labels), 0 or 1."""
 
     name = "multi_label"
-    evaluated_by = "pipeline.problems.image_values.labels:evaluate"
 
     def task(self, manifest: Mapping) -> Task:
         """Return the task with a probability per label."""
@@ -66,7 +63,6 @@ class Regression(_ImageValues):
     """
 
     name = "regression"
-    evaluated_by = "pipeline.problems.image_values.values:evaluate"
 
     def __init__(self, tokens: str = "", means: tuple[float, ...] = (0.0,), deviations: tuple[float, ...] = (1.0,)):
         """Set mean and standard deviation of each value in the train split."""
