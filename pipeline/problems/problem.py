@@ -162,11 +162,14 @@ class Problem:
         is_other = self.models and MODELS.is_ours(settings.model) and settings.model not in self.models
         files = self.units.files
         if is_other or any(settings.model in other.models for other in other_problems):
-            example = " such as ".join(["", *self.models[:1]])
-            refuse("Train", "model", f"a model for {files}{example}, like the records", settings.model)
+            refuse(
+                *("Train", "model"),
+                f"a model for {files}{' such as '.join(['', *self.models[:1]])}, like the records",
+                settings.model,
+            )
         if settings.class_weight != "none" and not self.has_classes:
-            expected = f"none, as {files} of these records have no single label each"
-            refuse("Train", "class_weight", expected, settings.class_weight)
+            weight = settings.class_weight
+            refuse("Train", "class_weight", f"none, as {files} of these records have no single label each", weight)
         if settings.augment and not self.can_augment:
             refuse("Train", "augment", f"nothing for records of {files}", settings.augment)
         if (views := settings.test_time_augmentation) != "none" and not self.can_augment:

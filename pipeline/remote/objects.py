@@ -9,12 +9,9 @@ import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pipeline.errors import RemoteError
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 #: The first part of the keys of running Beam jobs.
 EXCHANGE = "exchange"
@@ -22,8 +19,8 @@ EXCHANGE = "exchange"
 # Larger files are uploaded in parts: eight files take 256 MiB of memory.
 _PART_BYTES, _PARTS_AT_A_TIME = 16 * 2**20, 2
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
-# Seconds per request, which receives a mebibyte or uploads a part, also on a slow line.
-_REQUEST_SECONDS, _UPLOAD_SECONDS = 60, 600
+# Of a request, which receives a mebibyte or uploads a part, also on a slow line.
+_TIMES = "60s", "600s"
 
 _REMEDIES = {
     "PermissionDeniedError": "Set credentials with access, such as AWS_ACCESS_KEY_ID, in the environment.",
@@ -57,15 +54,13 @@ class Objects:
         self.url = url.rstrip("/")
         self._obstore = obstore
         config = {"endpoint": endpoint} if endpoint else {}
-
-        def opened(request_seconds: int) -> "ObjectStore":
-            # An address that is https stays so. http is for endpoints only.
-            options = {"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s"}
-            options["timeout"] = f"{request_seconds}s"
-            return from_url(self.url, config=config, client_options=options, retry_config=_RETRIES)
-
+        # An address that is https stays so. http is for endpoints only.
+        options = {"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s"}
         with self._explaining("open"):
-            self._store, self._uploads = opened(_REQUEST_SECONDS), opened(_UPLOAD_SECONDS)
+            self._store, self._uploads = (
+                from_url(self.url, config=config, client_options={**options, "timeout": time}, retry_config=_RETRIES)
+                for time in _TIMES
+            )
 
     def find(self, key: str) -> Stored | None:
         """The present version of an object, None if it does not exist."""

@@ -1,6 +1,5 @@
 """Settings of the data ([Source] and [Records])."""
 
-import contextlib
 import os
 import re
 import shlex
@@ -50,26 +49,19 @@ def _dataset_problem(name: str) -> str | None:
     return None if re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", name) else folder_hint(name)
 
 
-def _is_label_pattern(pattern: str) -> bool:
-    with contextlib.suppress(re.error):
-        return not pattern or "label" in re.compile(pattern).groupindex
-    return False
-
-
 def _is_value_range(text: str) -> bool:
     limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", text)
     return text in ("full", "data") or (bool(limits) and int(limits[1]) < int(limits[2]) <= MAX_VALUE)
 
 
-def _store_side_problem(text: str) -> str | None:
-    is_side = re.fullmatch(r"[1-9]\d{1,3}", text) and 32 <= int(text) <= 4_096
-    return None if is_side or text in ("auto", "original") else ""
-
-
-def _are_flags(options: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return all(flag.startswith("--") for flag in shlex.split(options))
-    return False
+_LABEL_PATTERN = where(
+    "a regular expression with the group (?P<label>...)", lambda pattern: "label" in re.compile(pattern).groupindex
+)
+_FLAGS = where(
+    "Beam flags such as --direct_num_workers=2", lambda options: all(flag[:2] == "--" for flag in shlex.split(options))
+)
+_SIDES = ("auto", "original", *map(str, range(32, 4_097)))
+_STORE_SIDE = where("auto, original, or a number of pixels from 32 to 4096", lambda text: text in _SIDES)
 
 
 class SourceSettings(StageSettings, section="Source"):
@@ -116,7 +108,7 @@ class SourceSettings(StageSettings, section="Source"):
     """Text to add before each path in the table, such as `images/`."""
     path_suffix: str = ""
     """Text to add after each path in the table, such as `.jpg`."""
-    label_pattern: Annotated[str, where("a regular expression with the group (?P<label>...)", _is_label_pattern)] = ""
+    label_pattern: Annotated[str, _LABEL_PATTERN] = ""
     """Regular expression that finds the label in the name of each image of a folder, such as
     `^(?P<label>[a-z]+)_\\d+`. Empty means that the folder of an image is its label."""
     value_range: Annotated[
@@ -202,9 +194,7 @@ class RecordsSettings(StageSettings, section="Records"):
     """How images are stored. `raw` stores decoded pixels, which are fast to read. `jpeg` and `png` use less disk space
     and are decoded during training. `auto` means `raw` for images of up to 64 pixels per side, and the original
     encoding for larger ones."""
-    store_side: Annotated[str, Rule("auto, original, or a number of pixels from 32 to 4096", _store_side_problem)] = (
-        "auto"
-    )
+    store_side: Annotated[str, _STORE_SIDE] = "auto"
     """Shorter side in pixels to which encoded images are reduced if theirs is at least 1.5 times as long, so that no
     epoch decodes photographs at camera size. JPEGs get a quality of 92. `auto` is 1.15 times an `image_size` above 64.
     `original` reduces no image."""
@@ -217,7 +207,7 @@ class RecordsSettings(StageSettings, section="Records"):
         NOT_IN_IDENTITY,
     ] = "FnApiRunner"
     """Beam runner. All runners write the same records. See docs/how-to/cluster.md."""
-    runner_options: Annotated[str, where("Beam flags such as --direct_num_workers=2", _are_flags), NOT_IN_IDENTITY] = ""
+    runner_options: Annotated[str, _FLAGS, NOT_IN_IDENTITY] = ""
     """Flags for Beam, such as `--direct_running_mode=multi_processing --direct_num_workers=2`. On the command line, use
     an equals sign, as in `--Records-runner-options="--direct_num_workers=2"`."""
     workers_share: Annotated[str, one_of("root", "remote"), NOT_IN_IDENTITY] = "root"

@@ -45,8 +45,15 @@ class Rule:
 
 
 def where(expected: str, is_valid: Callable[[Any], object]) -> Rule:
-    """The values that satisfy a condition."""
-    return Rule(expected, lambda value: None if is_valid(value) else "")
+    """The values that satisfy a condition. Errors of a parser in it become the hint."""
+
+    def problem(value: Any) -> str | None:
+        try:
+            return None if is_valid(value) else ""
+        except (ValueError, re.error) as error:
+            return f" {error}."
+
+    return Rule(expected, problem)
 
 
 def integer(low: int, high: int) -> Rule:

@@ -19,6 +19,7 @@ from pipeline.settings.schema import (
     one_of,
     or_auto,
     registered,
+    where,
 )
 from pipeline.settings.setting_error import closest, refuse
 
@@ -155,13 +156,6 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _pattern_problem(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f" {error}."
-
-
 _AUGMENT = Rule("names of operations, each with at most one number", lambda text: parse_augment(text) and None, spelled)
 
 
@@ -186,7 +180,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Layers of a pretrained model to train. `head` fits the last layer to the outputs of the other layers, in 1 epoch.
     `head_then_full` fits it first, and the epochs then train all layers. `full` trains all layers from the start. Batch
     normalization keeps its statistics and weights. Models with random weights ignore `head_then_full`."""
-    freeze: Annotated[str, Rule("a regular expression of layers' names", _pattern_problem)] = ""
+    freeze: Annotated[str, where("a regular expression of layers' names", re.compile)] = ""
     """Layers to exclude from training, as a regular expression for the full name, such as `conv_.*`. Empty means
     none."""
     epochs: Annotated[int | str, or_auto(integer(1, 100_000))] = AUTO
