@@ -100,11 +100,11 @@ def check_config_file() -> None:
     for section in parser.sections():
         if section not in known:
             hint = closest(section, [*known])
-            raise SettingsError(f"{settings_file(section)[0]}: unknown section [{section}].{hint}")
+            raise SettingsError(f"{settings_file(section)}: unknown section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
                 hint = closest(name, [*known[section]])
-                raise SettingsError(f"{settings_file(section, name)[0]}: [{section}] has no setting {name!r}.{hint}")
+                raise SettingsError(f"{settings_file(section, name)}: [{section}] has no setting {name!r}.{hint}")
 
 
 def log_format_of(argv: Sequence[str]) -> str:

@@ -27,8 +27,7 @@ from pipeline.errors import SettingsError
 from pipeline.problems import problem_of_records
 from pipeline.runs.export import write_onnx
 from pipeline.serve import LOOPBACK, Service, protocol
-from pipeline.serve.batching import Batches
-from pipeline.serve.limits import Limits
+from pipeline.serve.limits import Batches, Limits
 from pipeline.serve.model import ServedModel
 from pipeline.sources.files import UndecodableError
 from pipeline.stage_process import GRACE_SECONDS

@@ -5,7 +5,6 @@ import contextlib
 import difflib
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,12 +30,8 @@ def _sources() -> dict[str, list[str]]:
     return json.loads(os.environ.get(_SOURCES, '{"files": [], "flags": []}'))
 
 
-def settings_file(section: str, name: str = "") -> tuple[str, str | None]:
-    """Find the file that sets a setting, or contains a section.
-
-    Returns its path, relative if it is below the working directory, and the text of the setting. The text is None if no
-    recorded file has the setting. The path is then that of config.ini.
-    """
+def settings_file(section: str, name: str = "") -> str:
+    """Return the path of the file that sets a setting, or contains a section, relative to the working directory."""
     for file in reversed(_sources()["files"]):
         parser = configparser.ConfigParser(interpolation=None)
         parser.read(file, encoding="utf-8")
@@ -45,13 +40,13 @@ def settings_file(section: str, name: str = "") -> tuple[str, str | None]:
             # The working directory may have been removed.
             with contextlib.suppress(FileNotFoundError, ValueError):
                 path = path.relative_to(Path.cwd())
-            return str(path), parser.get(section, name, fallback="")
-    return "config.ini", None
+            return str(path)
+    return "config.ini"
 
 
 @message
 def _change_of_source(section: str, name: str) -> str:
-    """The remedy for an invalid value. It names the flag, environment variable or settings file with the value."""
+    """The remedy for an invalid value. It names the flag or settings file with the value."""
     # A list of [Report] that is not empty replaces the value of [Train].
     candidates = [("Report", f"{name}s")] * (section == "Train") + [(section, name)]
     for owner, setting in candidates:
@@ -59,12 +54,7 @@ def _change_of_source(section: str, name: str) -> str:
         # The flags of the requested task may omit the section.
         if passed := {long, short} & {*_sources()["flags"]}:
             return f"Change {passed.pop()}."
-        path, text = settings_file(owner, setting)
-        if variables := re.findall(r"\$\{([^}]+)\}", text or ""):
-            return f"Change the environment variable {variables[0]}, which {path} uses."
-        if (text or "").strip("[] "):
-            break
-    return f"Change it in {path} or pass {long}."
+    return f"Change it in {settings_file(section, name)} or pass {long}."
 
 
 # Terms of other programs and of version 0.1 → names and values of settings.

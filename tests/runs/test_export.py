@@ -24,14 +24,14 @@ from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
-    global InputStream, Split, export, formats, keras, load_file, pixels_of, save_file, tf
+    global InputStream, Split, export, keras, load_file, pixels_of, save_file, tf
     for package in ("ai_edge_litert", "onnx", "onnxruntime", "openvino", "tf2onnx"):
         pytest.importorskip(package, reason="the optional packages of export are not installed")
     import keras
     import tensorflow as tf
     from safetensors.numpy import load_file, save_file
 
-    from pipeline.runs import export, formats
+    from pipeline.runs import export
     from pipeline.sources.image_reading import pixels_of
     from pipeline.streams.tf_data import InputStream, Split
 
@@ -86,12 +86,12 @@ def test_the_saved_model_says_what_keras_says_of_pixels(exported, expected):
 def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, expected):
     loaded = tf.saved_model.load(str(exported[0] / SAVED_MODEL.file))
     encoded = [tf.io.encode_png(image).numpy() for image in IMAGES[:5]]
-    (found,) = loaded.signatures[formats.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
+    (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
     np.testing.assert_allclose(found, expected[:5], atol=1e-5)
     # As the records have them, the middle cut out, and not stretched.
     wide = np.repeat(np.repeat(IMAGES[:1], 2, axis=1), 3, axis=2)[0]
     jpeg = tf.io.encode_jpeg(wide, quality=100).numpy()
-    (found,) = loaded.signatures[formats.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
+    (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
     pixels = pixels_of([jpeg], ImageForm(32, "crop", "image"), 3)
     np.testing.assert_allclose(found, form_of(SAVED_MODEL, exported[0])(pixels), atol=1e-5)
 
@@ -125,9 +125,9 @@ def test_onnx_names_its_input_and_output_as_export_json_does(exported):
 def test_a_model_with_logits_is_exported_with_probabilities(trained, small_records, tmp_path):
     manifest = read_manifest(small_records)
     layers = [keras.Input((32, 32, 3), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)]
-    job = formats.TrainedModel(keras.Sequential(layers), "logits", manifest)
-    formats.Onnx.write(job, tmp_path / "model.onnx")
-    found = formats.Onnx.load(tmp_path / "model.onnx")(IMAGES[:3])
+    job = export.TrainedModel(keras.Sequential(layers), "logits", manifest)
+    export.Onnx.write(job, tmp_path / "model.onnx")
+    found = export.Onnx.load(tmp_path / "model.onnx")(IMAGES[:3])
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(found, tf.nn.softmax(job.model(IMAGES[:3])), atol=1e-5)
 

@@ -32,7 +32,7 @@ def setup_module() -> None:
     from pipeline.predict import rows as predict_rows
     from pipeline.runs.load_model import load_trained
     from pipeline.serve import Service, protocol
-    from pipeline.serve.batching import Batches
+    from pipeline.serve.limits import Batches
     from pipeline.serve.server import load
 
 
