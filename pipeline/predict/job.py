@@ -35,13 +35,9 @@ _load = cache(load_trained)
 def predict(job: Job, inputs: Sequence[str], folder: Path, settings: RecordsSettings) -> dict[str, Any]:
     """Predict files, and all files below folders that are not hidden, and replace the predictions in ``folder``.
 
-    Returns:
-        The number of ``files``, and the number of unusable ones as ``errors``. ``rows`` has the first rows with a
-        prediction, up to the column ``error``, and ``unusable`` the first rows without.
-
-    Raises:
-        SettingsError: There is no file, a folder is unreadable, the problem cannot predict files, or Beam rejects the
-            runner or a flag.
+    Returns the number of ``files``, and the number of unusable ones as ``errors``. ``rows`` has the first rows with a
+    prediction, up to the column ``error``, and ``unusable`` the first rows without. SettingsError: There is no file, a
+    folder is unreadable, the problem cannot predict files, or Beam rejects the runner or a flag.
     """
     if not results_of(job.problem).prediction_rows:
         raise SettingsError(

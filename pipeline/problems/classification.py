@@ -71,9 +71,8 @@ def quick_metrics(model: keras.Model, stream: Stream) -> dict[str, float | None]
 def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, list[dict], list[dict]]:
     """Compare predictions with the labels, and write test_predictions.csv.
 
-    Returns:
-        Contents of evaluation.json, the entries of ``shown_examples``, and those of random examples of each label.
-        Entries have their ``index``, ``label`` and ``predicted``, and their ``confidence`` or their ``name``.
+    Returns contents of evaluation.json, the entries of ``shown_examples``, and those of random examples of each label.
+    Entries have their ``index``, ``label`` and ``predicted``, and their ``confidence`` or their ``name``.
     """
     manifest, labels, names = run.manifest, predictions.labels, list(run.manifest["label_names"])
     # A diverged model gives NaN as its confidence.
@@ -195,12 +194,9 @@ def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, 
     """Compute metrics of predictions, as plain JSON data.
 
     ``labels`` and ``predicted`` are int (examples,), from 0. ``confidence`` is the probability of the predicted label,
-    float (examples,) from 0 to 1.
-
-    Returns:
-        ``num_examples``, ``accuracy`` and ``expected_calibration_error`` with the ``calibration`` bins.
-        ``confusion_matrix`` counts by true label (row) and predicted label (column). ``classes`` has ``examples``,
-        ``precision``, ``recall`` and ``f1`` per label, null for a division by zero.
+    float (examples,) from 0 to 1. Returns ``num_examples``, ``accuracy`` and ``expected_calibration_error`` with the
+    ``calibration`` bins. ``confusion_matrix`` counts by true label (row) and predicted label (column). ``classes`` has
+    ``examples``, ``precision``, ``recall`` and ``f1`` per label, null for a division by zero.
     """
     confusion = np.zeros((num_labels, num_labels), np.int64)
     np.add.at(confusion, (labels, predicted), 1)
@@ -220,10 +216,9 @@ def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, 
 def calibration(correct: np.ndarray, confidence: np.ndarray) -> dict:
     """Compute bins of equal width by confidence, float (examples,) from 0 to 1. ``correct`` is bool (examples,).
 
-    Returns:
-        ``calibration`` has ``low``, ``high``, ``examples`` and the mean ``confidence`` and ``accuracy`` per bin, null
-        if the bin is empty. ``expected_calibration_error`` is their mean distance, weighted by the examples of the
-        bins (Guo et al. 2017, equation 3).
+    The ``calibration`` has ``low``, ``high``, ``examples`` and the mean ``confidence`` and ``accuracy`` per bin, null
+    if the bin is empty. ``expected_calibration_error`` is their mean distance, weighted by the examples of the bins
+    (Guo et al. 2017, equation 3).
     """
     bin_index = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     counts, confidence_sums, correct_sums = (

@@ -84,15 +84,82 @@ class Results:
         return pkgutil.resolve_name(name) if name else None
 
 
+# The code digest finds the modules by these names.
+_CLASSIFICATION = {
+    "ranking": Ranking("test_accuracy", predictions_per_draw=1),
+    "evaluation_title": "Errors",
+    "predictions": "pipeline.report.data.labels:read_predictions",
+    "answers": "pipeline.report.data.labels:read_answers",
+    "evaluation_blocks": "pipeline.report.sections.labels:evaluation_blocks",
+    "data_blocks": "pipeline.report.sections.labels:data_blocks",
+    "card": "pipeline.report.sections.labels:card",
+    "watched": "pipeline.predict.watch:label_bins",
+}
+IMAGES = Results(
+    **_CLASSIFICATION,
+    has_accuracy_goals=True,
+    hub_task="image-classification",
+    evaluation_schema="pipeline.report.data.labels:ImageEvaluation",
+    pictures="pipeline.report.data.pictures:read_pictures",
+    card_templates="images",
+    prediction_rows="pipeline.predict.rows:image_rows",
+)
+LABELED_TEXTS = Results(
+    **_CLASSIFICATION,
+    hub_task="text-classification",
+    evaluation_schema="pipeline.report.data.labels:LabeledTextEvaluation",
+    card_templates="labeled-texts",
+    prediction_rows="pipeline.predict.rows:labeled_text_rows",
+)
+NEXT_TOKENS = Results(
+    ranking=Ranking("test_loss", predictions_per_draw=5),
+    loss_unit="nats",
+    hub_task="text-generation",
+    evaluation_schema="pipeline.report.sections.texts:TextEvaluation",
+    evaluation_blocks="pipeline.report.sections.texts:evaluation_blocks",
+    data_blocks="pipeline.report.sections.texts:data_blocks",
+    tiles="pipeline.report.sections.texts:tiles",
+    card="pipeline.report.sections.texts:card",
+    card_templates="texts",
+    prediction_rows="pipeline.predict.rows:text_rows",
+)
+_IMAGE_VALUES = {
+    "ranking": Ranking("test_loss", predictions_per_draw=1),
+    "evaluation_title": "Errors",
+    "data_blocks": "pipeline.report.sections.image_values:data_blocks",
+    "scores": "pipeline.report.sections.image_values:scores",
+    "card": "pipeline.report.sections.image_values:card",
+    "pictures": "pipeline.report.sections.image_values:read_worst",
+    "answers": "pipeline.report.sections.image_values:read_answers",
+    "tiles": "pipeline.report.sections.image_values:scores",
+    "card_templates": "images",
+    "watched": "pipeline.predict.watch:value_bins",
+}
+SEVERAL_LABELS = Results(
+    **_IMAGE_VALUES,
+    accuracy_name="accuracy per label",
+    hub_task="image-classification",
+    evaluation_schema="pipeline.report.sections.image_values:LabelsEvaluation",
+    evaluation_blocks="pipeline.report.sections.image_values:label_blocks",
+    prediction_rows="pipeline.predict.rows:label_rows",
+)
+NUMBERS = Results(
+    **_IMAGE_VALUES,
+    has_accuracy=False,
+    loss_unit="σ²",
+    evaluation_schema="pipeline.report.sections.image_values:ValuesEvaluation",
+    evaluation_blocks="pipeline.report.sections.image_values:value_blocks",
+    prediction_rows="pipeline.predict.rows:value_rows",
+)
 #: The name of a problem → its ``Results``.
 RESULTS = Registry(
     "results",
     {
-        "image_classification": "pipeline.problems.image_classification.results:RESULTS",
-        "text_classification": "pipeline.problems.text_classification.results:RESULTS",
-        "next_token": "pipeline.problems.next_token.results:RESULTS",
-        "multi_label": "pipeline.problems.image_values.results:MULTI_LABEL",
-        "regression": "pipeline.problems.image_values.results:REGRESSION",
+        "image_classification": "pipeline.problems.results:IMAGES",
+        "text_classification": "pipeline.problems.results:LABELED_TEXTS",
+        "next_token": "pipeline.problems.results:NEXT_TOKENS",
+        "multi_label": "pipeline.problems.results:SEVERAL_LABELS",
+        "regression": "pipeline.problems.results:NUMBERS",
     },
 )
 

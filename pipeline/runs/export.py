@@ -26,7 +26,6 @@ from pipeline.models.build import build_for_task
 from pipeline.models.model import LOGITS
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem, open_split
-from pipeline.problems.results import results_of
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.exporters import OUTPUT, Exporter
@@ -229,13 +228,11 @@ def export(
     """Write formats of a run's model, and export.json, into an empty folder.
 
     ``records`` are those of the run, and ``formats`` names of EXPORTERS. ``calibration_examples`` of the train split
-    serve the calibration. ``model`` is [Train] model of the present settings, see ``load_trained``.
-
-    Returns:
-        The contents of export.json. ``num_examples`` counts the test split, and ``model`` describes inputs and outputs.
-        Each form has ``bytes``, ``accuracy``, ``agreement`` (share of test examples with the answer of
-        ``model.keras``), ``largest_difference`` (of an output from that of ``model.keras``, None if one is not finite),
-        ``milliseconds`` of one example, and ``examples_per_second`` in batches of 32.
+    serve the calibration. ``model`` is [Train] model of the present settings, see ``load_trained``. Returns the
+    contents of export.json. ``num_examples`` counts the test split, and ``model`` describes inputs and outputs. Each
+    form has ``bytes``, ``accuracy``, ``agreement`` (share of test examples with the answer of ``model.keras``),
+    ``largest_difference`` (of an output from that of ``model.keras``, None if one is not finite), ``milliseconds`` of
+    one example, and ``examples_per_second`` in batches of 32.
     """
     manifest, loaded = read_manifest(records), load_trained(run, model=model)
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
@@ -312,7 +309,7 @@ def _compare(
         for title, predict in predictors.items():
             _add(forms[title], predict(inputs), expected, labels, problem)
     for form in forms.values():
-        form["accuracy"] = form["accuracy"] / count if results_of(problem.name).has_accuracy else None
+        form["accuracy"] = form["accuracy"] / count if problem.metrics() else None
         form["agreement"] /= count
         if not math.isfinite(form["largest_difference"]):
             form["largest_difference"] = None

@@ -112,6 +112,10 @@ def test_the_real_stages_reach_what_they_use():
         "pipeline.training.train"
     ).keys()
     assert "pipeline.shards.job" not in code_digests("pipeline.training.train")
+    assert {"pipeline.report.sections.image_values", "pipeline.report.data.labels"} <= code_digests(
+        "pipeline.report"
+    ).keys()
+    assert "pipeline.report.sections" not in code_digests("pipeline.runs.export")
     assert any(name.startswith("templates/") for name in code_digests("pipeline.report")["pipeline.report"])
 
 

@@ -38,11 +38,9 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, dict[st
 def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
     """Write augmented.png, with a row per train example that starts as stored and continues with the first epochs.
 
-    Mixup mixes each image with the image above it. In training it mixes an example with the previous one.
-
-    Returns:
-        The ``index`` in the stored order of train, the ``label``, and the ``epoch`` per tile. Epochs start at 1, and 0
-        marks the stored example. Empty without augmentation.
+    Mixup mixes each image with the image above it. In training it mixes an example with the previous one. Returns the
+    ``index`` in the stored order of train, the ``label``, and the ``epoch`` per tile. Epochs start at 1, and 0 marks
+    the stored example. Empty without augmentation.
     """
     if not train.augmentation:
         return []

@@ -126,11 +126,8 @@ def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> d
     """Return a sequence as text with the surprise of each character.
 
     ``sequence`` contains (length + 1,) tokens, of which the first is not predicted. ``nats`` is (length,) of the
-    others.
-
-    Returns:
-        The mean ``loss``, the ``pieces`` of text, and ``nats`` per piece, summed over the bytes of a character and
-        null for the first.
+    others. Returns the mean ``loss``, the ``pieces`` of text, and ``nats`` per piece, summed over the bytes of a
+    character and null for the first.
     """
     pieces, sums, total = [], [], 0.0
     for text, value in zip(vocabulary.pieces(sequence), [math.nan, *nats.tolist()], strict=True):
@@ -154,10 +151,8 @@ def write_text(
 ) -> list[dict]:
     """Continue a prompt, uint8 (tokens,) with at least one token, by a compiled and trained model.
 
-    ``model_name`` is the model's name in the settings. ``length`` is the length of its training sequences.
-
-    Returns:
-        The ``temperature``, the ``prompt``, and the ``text`` without the prompt, per temperature.
+    ``model_name`` is the model's name in the settings. ``length`` is the length of its training sequences. Returns the
+    ``temperature``, the ``prompt``, and the ``text`` without the prompt, per temperature.
     """
     step = _by_tokens(model, model_name, len(vocabulary.names)) or _by_sequences(model, length)
     rng, temperatures = np.random.default_rng(seed), np.array(TEMPERATURES)[:, None]
