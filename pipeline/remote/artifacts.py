@@ -8,6 +8,7 @@ file before the artifact takes its place. An interrupted fetch keeps the files t
 """
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
@@ -220,7 +221,6 @@ def _each(work: Callable[[str, ReportBytes], None], items: list[str], descriptio
 
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="remote")
     futures = [pool.submit(work, item, tell) for item in items]
-    is_interrupted = False
     try:
         while True:
             finished, unfinished = wait(futures, timeout=_PROGRESS_SECONDS, return_when=FIRST_EXCEPTION)
@@ -230,10 +230,7 @@ def _each(work: Callable[[str, ReportBytes], None], items: list[str], descriptio
                 progress.report(description, sum(done), total, "bytes")
             if not unfinished:
                 return
-    except KeyboardInterrupt:
-        is_interrupted = True
-        raise
     finally:
         ended.set()
         # No thread may write after an error. After an interrupt they end by themselves, or with the process.
-        pool.shutdown(wait=not is_interrupted, cancel_futures=True)
+        pool.shutdown(wait=not isinstance(sys.exception(), KeyboardInterrupt), cancel_futures=True)

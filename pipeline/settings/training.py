@@ -318,10 +318,9 @@ def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) 
         return
     reason = "as the records have no validation split to choose an epoch on"
     hint = " With [Records] validation_share = 0.1 a tenth of train is held out as one."
-    if settings.keep != "last":
-        refuse("Train", "keep", f"last, {reason}", settings.keep, hint)
-    if settings.patience:
-        refuse("Train", "patience", f"0, {reason}", settings.patience, hint)
+    for name, value, expected in (("keep", settings.keep, "last"), ("patience", settings.patience, 0)):
+        if value != expected:
+            refuse("Train", name, f"{expected}, {reason}", value, hint)
 
 
 def refuse_replicas(replicas: int, device: str) -> None:
