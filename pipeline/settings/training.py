@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from pipeline.registry import Registry
@@ -156,7 +156,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-_OPERATIONS = where("names of operations, each with at most one number", lambda text: parse_augment(text) is not None)
+def _augment_problem(text: str) -> str | None:
+    parse_augment(text)
+
+
+_AUGMENT = Rule("names of operations, each with at most one number", _augment_problem, spelled)
 
 
 class TrainSettings(StageSettings, section="Train"):
@@ -193,7 +197,7 @@ class TrainSettings(StageSettings, section="Train"):
     """How the learning rate scales with the batch size. `linear` multiplies it by the ratio of the batch size to that
     of the training recipe, and `sqrt` by the square root of this ratio. The batch size of the recipe is 2,000 for
     `muon` and 128 for the others."""
-    augment: Annotated[str, or_auto(replace(_OPERATIONS, spelling=spelled))] = AUTO
+    augment: Annotated[str, or_auto(_AUGMENT)] = AUTO
     """Random augmentation of the train images, such as `flip, crop:4, cutout:8`
     (docs/reference/settings.md#augmentation). It depends only on the seed, the epoch and the position in the records.
     Empty means none, and so does `auto`, because a mirrored digit or letter may have another label."""

@@ -295,7 +295,7 @@ def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
 def test_an_edit_makes_stale_the_stages_that_run_it(project):
     for name, old, new, stages, reason in (
         ("pipeline/models/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
-        ("pipeline/problems/image_classification/results.py", "draw=1", "draw=2", STAGES[3:], "classification.results"),
+        ("pipeline/problems/results.py", "draw=1", "draw=2", STAGES[3:], "problems.results"),
         ("pipeline/shards/plan.py", "digest_size=8", "digest_size=7", STAGES[1:], "plan.example_order changed"),
         ("pipeline/report/sections/summary.py", ' skipped"', ' left out"', STAGES[3:], "summary.verdict"),
         ("pipeline/report/templates/model-card.md.j2", "#", "##", STAGES[3:], "templates/model-card.md.j2 changed"),
