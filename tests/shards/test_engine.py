@@ -27,7 +27,7 @@ DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 def test_a_runner_that_beam_does_not_know_is_refused():
     with pytest.raises(SettingsError, match=r"\[Records\] runner: .*'FnApiRuner'.*FnApiRunner"):
-        readiness.make_runner(RecordsSettings(runner="FnApiRuner"))
+        engine.make_runner(RecordsSettings(runner="FnApiRuner"))
 
 
 def require(runner: str, options: str) -> str:
