@@ -4,7 +4,6 @@ The choice depends on the machine and the installed packages. It imports no nume
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pipeline import machine
 from pipeline.optional_packages import install_command, installed_version
@@ -45,7 +44,7 @@ def choose_backend(settings: TrainSettings) -> str:
         return JAX
     if settings.device in ("auto", "tpu") and machine.tpu_chips():
         return JAX
-    if settings.device in ("auto", "gpu") and _has_nvidia_driver() and any(map(installed_version, _CUDA_PLUGINS)):
+    if settings.device in ("auto", "gpu") and machine.has_gpu_driver() and any(map(installed_version, _CUDA_PLUGINS)):
         return JAX
     return TENSORFLOW
 
@@ -55,10 +54,6 @@ def require_backend(settings: TrainSettings) -> None:
     if choose_backend(settings) == JAX and not installed_version("jax"):
         extra = {"gpu": "jax-gpu", "tpu": "jax-tpu"}.get(settings.device, "jax")
         refuse("Train", "backend", f"tensorflow, because jax needs {install_command(extra)}", settings.backend)
-
-
-def _has_nvidia_driver() -> bool:
-    return Path("/dev/nvidiactl").exists()
 
 
 def computation_flags(environment: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,6 @@ from pipeline import machine
 from pipeline.hardware.mismatch import explain
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
 from pipeline.hardware.runtime import TF32, Runtime
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TrainSettings
 
 # JAX's platform names.
@@ -55,12 +54,7 @@ class Jax(Runtime):
         jax.config.update("jax_platforms", _PLATFORMS[device])
         limit = settings.replicas if device == "cpu" else None
         if device == "cpu" and settings.replicas > 1:
-            try:
-                jax.config.update("jax_num_cpu_devices", settings.replicas)
-            except RuntimeError:
-                # The number of devices is fixed after the first computation of a process.
-                if len(jax.devices("cpu")) < settings.replicas:
-                    refuse("Train", "replicas", "the initial number of this process", settings.replicas)
+            jax.config.update("jax_num_cpu_devices", settings.replicas)
         available = _devices(device)
         groups = ([item for item in available if item.process_index == rank] for rank in range(jax.process_count()))
         devices = [item for group in groups for item in group[:limit]]
@@ -218,7 +212,7 @@ def _shape_of(array: Any) -> jax.ShapeDtypeStruct:
 def _devices(device: str) -> list[jax.Device]:
     """All devices of a kind. HardwareMismatchError: none is available."""
     try:
-        if device == "gpu" and not Path("/dev/nvidiactl").exists():
+        if device == "gpu" and not machine.has_gpu_driver():
             raise RuntimeError("no driver")
         return jax.devices(device)
     except RuntimeError as error:

@@ -1,7 +1,7 @@
 """Causes and remedies of unavailable devices.
 
 Libraries raise the same class for many causes, so the text of an exception identifies its cause. The texts are from
-the sources and bug reports of TensorFlow 2.21 and JAX 0.10, and from machines without accelerators.
+the sources and bug reports of JAX 0.10, and from machines without accelerators.
 """
 
 import re
@@ -11,13 +11,13 @@ from pipeline.optional_packages import install_command
 
 # Cause → pattern of the exception's text. A cause begins with its device, and the first match counts.
 _PATTERNS = {
-    "tpu_build": r"ConfigureDistributedTPU|No OpKernel was registered",
+    "tpu_build": r"unsupported",
     "tpu_packages": r"ml_dtypes|jaxlib?\b|_ARRAY_API|numpy\.core\.multiarray failed",
     "tpu_permission": r"/dev/(accel|vfio)\S*.*(Permission denied|not permitted|EACCES|EPERM)",
     "tpu_metadata": r"(instance|TPU) metadata|metadata server|metadata\.google\.internal",
     "tpu_in_use": r"already in use|libtpu lockfile|Device or resource busy|/dev/(accel|vfio).*(busy|in use)",
     "tpu_library": r"libtpu",
-    "tpu_absent": r"TPUs not found|topology has no TPU|no TPU devices|instances of tpu are present",
+    "tpu_absent": r"no TPU devices|instances of tpu are present",
     "gpu_build": r"built without CUDA",
     "gpu_driver": r"no driver",
     "gpu_libraries": r"sees none",
@@ -25,30 +25,22 @@ _PATTERNS = {
 }
 
 
-def find_cause(device: str, error: BaseException) -> str | None:
-    """Identify the cause of an exception. None if it does not mean that the device is unavailable."""
-    text = _text(error)
-    matching = (cause for cause, pattern in _PATTERNS.items() if re.search(pattern, text, re.IGNORECASE))
-    return next((cause for cause in matching if cause.startswith(device)), None)
-
-
 def explain(device: str, error: BaseException) -> HardwareMismatchError:
     """Convert an exception during the placement on a device to an error with cause and remedy."""
-    name, text = find_cause(device, error), _text(error)
-    cause, remedy = _cause(name, text), _remedy(name)
+    text = f"{type(error).__name__}: {error}"
+    matching = (name for name, pattern in _PATTERNS.items() if re.search(pattern, text, re.IGNORECASE))
+    cause, remedy = _cause_and_remedy(next((name for name in matching if name.startswith(device)), ""), text)
     mismatch = {"device": device, "cause": cause, "remedy": remedy, "error": text}
     return HardwareMismatchError(f"[Train] device: {device} was requested. {cause} {remedy}", mismatch)
 
 
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 @message
-def _cause(name: str | None, text: str) -> str:
+def _cause_and_remedy(name: str, text: str) -> tuple[str, str]:
+    another_device = "or choose another device with [Train] device"
     causes = {
+        "": f"It could not be initialized for an unknown reason: {text}",
         "tpu_build": "This build of TensorFlow has no TPU support.",
-        "tpu_packages": "TensorFlow and the TPU runtime need different versions of ml_dtypes, JAX or NumPy.",
+        "tpu_packages": "The TPU runtime needs other versions of ml_dtypes, JAX or NumPy.",
         "tpu_permission": "This user cannot open the TPU's device files (/dev/vfio or /dev/accel).",
         "tpu_metadata": "The metadata server, which assigns a rank to each TPU host, does not respond.",
         "tpu_in_use": "Another process uses the TPU. libtpu allows one process at a time.",
@@ -59,14 +51,9 @@ def _cause(name: str | None, text: str) -> str:
         "gpu_jax": "The driver is installed, but JAX sees no GPU. Its CUDA plugin is missing or could not be loaded.",
         "gpu_libraries": "The driver is installed, but TensorFlow could not load its CUDA libraries or use the GPU.",
     }
-    return causes[name] if name else f"It could not be initialized for an unknown reason: {text}"
-
-
-@message
-def _remedy(name: str | None) -> str:
-    another_device = "or choose another device with [Train] device"
     remedies = {
-        "tpu_build": f"On a TPU host install TensorFlow's TPU build (tensorflow-tpu) with libtpu, {another_device}.",
+        "": f"Read the message, {another_device}.",
+        "tpu_build": f"Install JAX on the TPU host with {install_command('jax-tpu')}, {another_device}.",
         "tpu_packages": f"Install the versions of this release into a fresh environment with {install_command()}.",
         "tpu_permission": "Add the user to the group that owns them. In a container, pass the devices through.",
         "tpu_metadata": "Run on the TPU VM itself, with its metadata server, or set TPU_SKIP_MDS_QUERY=1 and the "
@@ -79,4 +66,4 @@ def _remedy(name: str | None) -> str:
         "gpu_jax": f"Install it with {install_command('jax-gpu')} and check CUDA_VISIBLE_DEVICES, {another_device}.",
         "gpu_libraries": f"Run {install_command('gpu')} and check CUDA_VISIBLE_DEVICES, {another_device}.",
     }
-    return remedies[name] if name else f"Read the message, {another_device}."
+    return causes[name], remedies[name]

@@ -1,6 +1,5 @@
 """Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
 
-import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -70,14 +69,8 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
     except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
             raise
-        mismatch, unavailable, fields = error.mismatch, device, None
-        if unavailable == "tpu" and runtime.num_gpus():
-            # JAX also counts GPUs that it cannot use.
-            with contextlib.suppress(HardwareMismatchError):
-                device, fields = "gpu", runtime.place_on("gpu", settings)
-        if fields is None:
-            device, fields = "cpu", runtime.place_on("cpu", settings)
-        reason = _fallback(reason, unavailable, device)
+        mismatch, reason, device = error.mismatch, _fallback(reason, device), "cpu"
+        fields = runtime.place_on(device, settings)
     fields |= {"runtime": runtime, "requested_device": requested, "effective_device": device}
     return Placement(device_reason=reason, mismatch=mismatch, **fields)
 
@@ -122,8 +115,8 @@ def _requested(device: str) -> str:
 
 
 @message
-def _fallback(reason: str, unavailable: str, device: str) -> str:
-    return f"{reason}, but {unavailable} is unavailable. Using {device}"
+def _fallback(reason: str, device: str) -> str:
+    return f"{reason}, but {device} is unavailable. Using cpu"
 
 
 @message

@@ -17,14 +17,13 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from pipeline import machine
-from pipeline.hardware.mismatch import explain, find_cause
+from pipeline.hardware.mismatch import explain
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
 from pipeline.hardware.runtime import TF32, Runtime
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TENSORFLOW, TrainSettings
 
 # Parts of the names of a model's main operations, in every library.
-_COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun", "TPUExecute")
+_COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun")
 # oneDNN multiplies bfloat16 natively on a CPU with one of these flags.
 _BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = (8, 0)
@@ -42,8 +41,11 @@ class TensorFlow(Runtime):
         tf.config.experimental.enable_op_determinism()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        fields = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}[device](settings)
-        return {**fields, "num_replicas": fields["strategy"].num_replicas_in_sync}
+        if device == "tpu":
+            # JAX alone supports TPUs.
+            raise explain("tpu", RuntimeError("unsupported"))
+        strategy = _on_cpu(settings.replicas) if device == "cpu" else _on_gpu()
+        return {"strategy": strategy, "num_replicas": strategy.num_replicas_in_sync}
 
     def scope(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
         return strategy.scope()
@@ -60,13 +62,12 @@ class TensorFlow(Runtime):
         def traced() -> tf.Tensor:
             return strategy.run(compute)
 
-        # Devices of the results are less reliable, because a second logical CPU returns them on the first. A TPU needs
-        # them, because TensorFlow lists no operations of its compiled program.
+        # Devices of the results are less reliable, because a second logical CPU returns them on the first.
         with _recorded_devices() as devices:
-            results = strategy.experimental_local_results(traced())
+            traced()
         return {
             "variable_devices": [variable.device for variable in strategy.experimental_local_results(kernel)],
-            "computation_devices": devices or [result.device for result in results],
+            "computation_devices": devices,
         }
 
     def observe_training(self, model: Any) -> Callable[[], list[str]]:
@@ -168,10 +169,8 @@ class TensorFlow(Runtime):
             # Without oneDNN, bfloat16 is slower than float32.
             has_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
             return has_onednn and bool(_BFLOAT16_CPU_FLAGS & machine.cpu_flags())
-        if device == "gpu":
-            details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-            return all(gpu.get("compute_capability", (0, 0)) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for gpu in details)
-        return True
+        details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+        return all(gpu.get("compute_capability", (0, 0)) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for gpu in details)
 
     def reset_peak_memory(self) -> None:
         for gpu in tf.config.list_logical_devices("GPU"):
@@ -214,53 +213,27 @@ def _describe(device: tf.config.PhysicalDevice) -> dict:
     return description
 
 
-@contextlib.contextmanager
-def _device_errors(device: str) -> Iterator[None]:
-    """Context that converts errors of an unavailable device to a HardwareMismatchError."""
-    try:
-        yield
-    except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
-        if find_cause(device, error) is None and not isinstance(error, tf.errors.OpError):
-            raise
-        raise explain(device, error) from error
-
-
-def _on_cpu(settings: TrainSettings) -> dict:
-    replicas = settings.replicas
+def _on_cpu(replicas: int) -> tf.distribute.Strategy:
     if replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
-        try:
+        # The number of devices is fixed after the first computation of a process.
+        with contextlib.suppress(RuntimeError):
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-        except RuntimeError:
-            # The number of devices is fixed after the first computation of a process.
-            if len(tf.config.list_logical_devices("CPU")) < replicas:
-                refuse("Train", "replicas", "the initial number of this process", replicas)
-        return {"strategy": tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])}
+        return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])
     if not tf.config.list_logical_devices("GPU"):
         # Another strategy than the default would copy every batch once more.
-        return {"strategy": tf.distribute.get_strategy()}
-    return {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0")}
+        return tf.distribute.get_strategy()
+    return tf.distribute.OneDeviceStrategy("/cpu:0")
 
 
-def _on_gpu(settings: TrainSettings) -> dict:
-    with _device_errors("gpu"):
+def _on_gpu() -> tf.distribute.Strategy:
+    try:
         gpus = tf.config.list_logical_devices("GPU")
-        if not gpus and not tf.test.is_built_with_cuda():
-            raise RuntimeError("TensorFlow is built without CUDA")
-        if not gpus:
-            raise RuntimeError("TensorFlow sees none" if machine.has_gpu_driver() else "no driver")
-        if len(gpus) == 1:
-            return {"strategy": tf.distribute.OneDeviceStrategy("/gpu:0")}
-        return {"strategy": tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])}
-
-
-def _on_tpu(settings: TrainSettings) -> dict:
-    with _device_errors("tpu"):
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
-        if not tf.config.list_logical_devices("TPU"):
-            # A resolver for "local" responds on any machine.
-            raise RuntimeError("the topology has no TPU")
-        strategy = tf.distribute.TPUStrategy(resolver)
-    sizes = {name: int(getattr(topology, name)) for name in ("num_tasks", "num_tpus_per_task")}
-    return {"strategy": strategy, "topology": {"mesh_shape": [int(size) for size in topology.mesh_shape], **sizes}}
+    except tf.errors.OpError as error:
+        raise explain("gpu", error) from error
+    if not gpus:
+        cause = "TensorFlow sees none" if machine.has_gpu_driver() else "no driver"
+        raise explain("gpu", RuntimeError(cause if tf.test.is_built_with_cuda() else "built without CUDA"))
+    if len(gpus) == 1:
+        return tf.distribute.OneDeviceStrategy("/gpu:0")
+    return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])

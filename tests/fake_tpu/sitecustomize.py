@@ -1,15 +1,13 @@
 """Found by Python before anything else runs where its folder is on PYTHONPATH: a TPU that comes and goes.
 
-It is there while the file named by FAKE_TPU is: TensorFlow's initialization then answers as on a TPU's
-host, and the CPU computes. Where the file is not, it answers as on a host without one.
+It is there while the file named by FAKE_TPU is: the runtime of TensorFlow then places the run on it, and the CPU
+computes. Where the file is not, the runtime answers as on a host without one.
 """
 
-import importlib
 import importlib.abc
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 
 class _BeforeTheImportOf(importlib.abc.MetaPathFinder):
@@ -26,30 +24,27 @@ class _BeforeTheImportOf(importlib.abc.MetaPathFinder):
 def _pretend():
     import tensorflow as tf
 
-    list_logical_devices = tf.config.list_logical_devices
+    from pipeline.hardware import probe
+    from pipeline.hardware import tensorflow as ours
+    from pipeline.hardware.mismatch import explain
 
-    # A class: Keras asks whether a strategy is an instance of it.
-    class FakeStrategy(tf.distribute.OneDeviceStrategy):
-        def __init__(self, resolver):
-            super().__init__("/cpu:0")
+    place_on, list_logical_devices = ours.TensorFlow.place_on, tf.config.list_logical_devices
 
-    def initialize(resolver):
+    def fake(self, device, settings):
+        if device != "tpu":
+            return place_on(self, device, settings)
         if not Path(os.environ["FAKE_TPU"]).exists():
-            raise tf.errors.NotFoundError(None, None, "TPUs not found in the cluster.")
-        return SimpleNamespace(mesh_shape=[1, 1, 1, 1], num_tasks=1, num_tpus_per_task=1)
+            raise explain("tpu", RuntimeError("no TPU devices"))
+        return {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0"), "num_replicas": 1}
 
     def list_devices(kind=None):
         return [tf.config.LogicalDevice("/device:TPU:0", "TPU")] if kind == "TPU" else list_logical_devices(kind)
 
-    tf.tpu.experimental.initialize_tpu_system = initialize
     tf.config.list_logical_devices = list_devices
-    tf.distribute.TPUStrategy = FakeStrategy
-
-
-def _time_little():
+    ours.TensorFlow.place_on = fake
     # A CPU needs long for the matrices of an accelerator.
-    importlib.import_module("pipeline.hardware.probe")._SIDE_ON_ACCELERATOR = 256
+    probe._SIDE_ON_ACCELERATOR = 256
 
 
-_HOOKS = {"pipeline.hardware.tensorflow": _pretend, "pipeline.hardware.receipt": _time_little}
+_HOOKS = {"pipeline.hardware.receipt": _pretend}
 sys.meta_path.insert(0, _BeforeTheImportOf(_HOOKS))

@@ -17,7 +17,7 @@ def computer(monkeypatch):
 
     def build(*, chips=(), driver=False, packages=("jax",)):
         monkeypatch.setattr(machine, "tpu_chips", lambda: list(chips))
-        monkeypatch.setattr(backend, "_has_nvidia_driver", lambda: driver)
+        monkeypatch.setattr(machine, "has_gpu_driver", lambda: driver)
         monkeypatch.setattr(backend, "installed_version", lambda name: name in packages)
 
     return build
