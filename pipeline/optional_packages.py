@@ -11,7 +11,7 @@ import importlib.util
 import symtable
 import sys
 import sysconfig
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from pathlib import Path
 
 DISTRIBUTION = "tensorcraft-pipeline"
@@ -68,10 +68,10 @@ def find_module(module: str) -> importlib.machinery.ModuleSpec | None:
     return spec and importlib.machinery.PathFinder.find_spec(module, spec.submodule_search_locations or [])
 
 
-def has_name(module: str, name: str, visited: Set[str] = frozenset()) -> bool:
-    """Whether the source of a module binds a name. True for a module without source. ``visited`` ends cycles."""
+def has_name(module: str, name: str) -> bool:
+    """Whether the source of a module binds a name. True if it may do so without stating it."""
     spec = find_module(module)
-    if module in visited or spec is None:
+    if spec is None:
         return False
     # The source of a compiled module may be in the same folder.
     origin = Path(spec.origin or "nowhere")
@@ -79,14 +79,9 @@ def has_name(module: str, name: str, visited: Set[str] = frozenset()) -> bool:
     if not source.is_file():
         return True
     code = source.read_bytes()
+    imports = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom))
+    if any(node.names[0].name == "*" for node in imports):
+        return True
     symbols = symtable.symtable(code, str(source), "exec").get_symbols()
     # A module with __getattr__ may provide any name.
-    if any(symbol.is_local() and symbol.get_name() in (name, "__getattr__") for symbol in symbols):
-        return True
-    package = module if spec.submodule_search_locations else module.rpartition(".")[0]
-    stars = (
-        importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-    )
-    return any(has_name(star, name, {*visited, module}) for star in stars)
+    return any(symbol.is_local() and symbol.get_name() in (name, "__getattr__") for symbol in symbols)

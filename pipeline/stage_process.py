@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline import errors, machine, progress
-from pipeline.errors import PipelineError, WorkerDiedError, causes, error_for_user
+from pipeline.errors import WorkerDiedError, causes, error_for_user
 from pipeline.optional_packages import hidden
 
 #: If this variable is 1, functions run in this process, for debuggers.
@@ -55,7 +55,6 @@ _LOG_LEVELS = {
 }
 
 _T = TypeVar("_T")
-
 _logger = logging.getLogger(__name__)
 
 
@@ -82,10 +81,8 @@ def in_child(
         is_in_process_group: Whether other processes compute together with this one and may wait for it. The grace
             period is then short, and output of native libraries becomes notes of an error.
 
-    Raises:
-        PipelineError: The function raised it, or any other error of ``pipeline.errors``.
-        WorkerDiedError: A signal ended the child.
-        OSError, RuntimeError: The function raised another error. Its traceback is a note of the exception.
+    Errors of ``pipeline.errors`` are raised as the function raised them. WorkerDiedError: A signal ended the child.
+    OSError, RuntimeError: The function raised another error. Its traceback is a note of the exception.
     """
     # Settings replace these variables, also if Keras is imported in this process.
     for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"):
@@ -230,12 +227,12 @@ _children: dict[int, _Child] = {}
 
 def _shared_child(cpu_devices: int) -> _Child:
     child = _children.get(os.getpid())
-    if child and child.cpu_devices == cpu_devices and child.process.poll() is None:
-        return child
-    close_child()
-    atexit.unregister(close_child)
-    atexit.register(close_child)
-    return _children.setdefault(os.getpid(), _Child(_TENSORFLOW, cpu_devices))
+    if not child or child.cpu_devices != cpu_devices or child.process.poll() is not None:
+        close_child()
+        atexit.unregister(close_child)
+        atexit.register(close_child)
+        child = _children[os.getpid()] = _Child(_TENSORFLOW, cpu_devices)
+    return child
 
 
 def close_child() -> None:
@@ -274,18 +271,20 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     if user_error := error_for_user(error):
         kind = next(kind.__name__ for kind in type(user_error).__mro__ if hasattr(errors, kind.__name__))
         return {"kind": kind, "message": str(user_error), "mismatch": getattr(user_error, "mismatch", None)}
-    chain = []
-    for cause in causes(error):
-        system = [cause.errno, cause.strerror, cause.filename] if isinstance(cause, OSError) else [None] * 3
-        chain.append([f"{type(cause).__name__}: {cause}", *system])
+    chain = [
+        [
+            f"{type(cause).__name__}: {cause}",
+            *(getattr(cause, name, None) for name in ("errno", "strerror", "filename")),
+        ]
+        for cause in causes(error)
+    ]
     return {"chain": chain, "traceback": "".join(traceback.format_exception(error)).rstrip()}
 
 
 def rebuild_error(value: Mapping[str, Any]) -> Exception:
     """Rebuild the error and its causes from the data of ``describe_error``."""
     if "kind" in value:
-        kind: type[PipelineError] = getattr(errors, value["kind"])
-        return kind(value["message"], value["mismatch"]) if value["mismatch"] else kind(value["message"])
+        return getattr(errors, value["kind"])(*filter(None, (value["message"], value["mismatch"])))
     error: Exception | None = None
     for message, errno, strerror, filename in reversed(value["chain"]):
         cause, error = error, OSError(errno, strerror, filename) if errno else RuntimeError(message)

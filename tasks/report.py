@@ -29,7 +29,6 @@ from pipeline.registry import Registry
 from pipeline.settings.experiments import PUBLISHED
 from pipeline.settings.report import THRESHOLDS, ReportSettings
 from pipeline.settings.setting_error import refuse
-from pipeline.training.heartbeat import announce_done
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID
@@ -252,7 +251,7 @@ def _seconds_left(runs: Sequence[Train]) -> float:
 def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
     if report.inputs[0].processes > 1:
-        announce_done(root_folder(), settings=Train().digest())
+        Train().heartbeat.leave(is_done=True)
     _logger.info("Nothing to do. Every stage is fresh.")
     print(f"Report: {report_page()}")
 

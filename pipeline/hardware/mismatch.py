@@ -40,7 +40,7 @@ def _cause_and_remedy(name: str, text: str) -> tuple[str, str]:
     causes = {
         "": f"It could not be initialized for an unknown reason: {text}",
         "tpu_build": "This build of TensorFlow has no TPU support.",
-        "tpu_packages": "The TPU runtime needs other versions of ml_dtypes, JAX or NumPy.",
+        "tpu_packages": "The installed libraries need different versions of ml_dtypes, JAX or NumPy.",
         "tpu_permission": "This user cannot open the TPU's device files (/dev/vfio or /dev/accel).",
         "tpu_metadata": "The metadata server, which assigns a rank to each TPU host, does not respond.",
         "tpu_in_use": "Another process uses the TPU. libtpu allows one process at a time.",

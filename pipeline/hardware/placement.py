@@ -1,6 +1,6 @@
 """Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,15 +52,14 @@ class Placement:
 def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
     """Place a run on the requested device. "auto" selects the first available of TPU, GPU and CPU.
 
-    Raises:
-        HardwareMismatchError: The device is unavailable, and ``on_mismatch`` is not "fallback".
-        SettingsError: The settings do not fit the device.
+    HardwareMismatchError: The device is unavailable, and ``on_mismatch`` is not "fallback". SettingsError: The settings
+    do not fit the device.
     """
     runtime = runtime or runtime_called(choose_backend(settings))
     if settings.deterministic == "true":
         runtime.make_deterministic()
     requested = settings.device
-    device, reason = first_present(runtime) if requested == "auto" else (requested, _requested(requested))
+    device, reason = first_present(runtime) if requested == "auto" else (requested, _reason(requested))
     if device != "cpu":
         refuse_replicas(settings.replicas, device)
     mismatch = None
@@ -79,7 +78,7 @@ def first_present(runtime: Runtime) -> tuple[str, str]:
     """First available device of "tpu", "gpu" and "cpu", and the reason for the choice."""
     chips = machine.tpu_chips()
     num_gpus = 0 if chips else runtime.num_gpus()
-    return "tpu" if chips else "gpu" if num_gpus else "cpu", _reason(chips, num_gpus, runtime.backend)
+    return "tpu" if chips else "gpu" if num_gpus else "cpu", _reason("", chips, num_gpus, runtime.backend)
 
 
 def choose_precision(requested: str, placement: Placement, is_depthwise: Callable[[], bool] = lambda: False) -> str:
@@ -110,19 +109,15 @@ def choose_jit_compile(requested: str, placement: Placement) -> bool:
 
 
 @message
-def _requested(device: str) -> str:
-    return f"[Train] device = {device}"
-
-
-@message
 def _fallback(reason: str, device: str) -> str:
     return f"{reason}, but {device} is unavailable. Using cpu"
 
 
 @message
-def _reason(chips: list[str], num_gpus: int, backend: str) -> str:
+def _reason(requested: str, chips: Sequence[str] = (), num_gpus: int = 0, backend: str = "") -> str:
+    if requested:
+        return f"[Train] device = {requested}"
     if chips:
         return f"auto: {len(chips)} × {chips[0]} on the PCI bus"
     gpus = f"{num_gpus} GPU" if num_gpus else "no GPU"
-    listed_by = "TensorFlow" if backend == TENSORFLOW else "the driver"
-    return f"auto: no TPU on the PCI bus, {gpus} listed by {listed_by}"
+    return f"auto: no TPU on the PCI bus, {gpus} listed by {'TensorFlow' if backend == TENSORFLOW else 'the driver'}"

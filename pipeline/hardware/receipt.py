@@ -53,8 +53,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         "effective_device": effective,
         "processes": [],
     }
-    libtpu = installed_version("libtpu") or installed_version("libtpu-nightly")
-    versions = {"python": platform.python_version(), "keras": installed_version("keras"), "libtpu": libtpu}
+    versions = {"python": platform.python_version(), **{name: installed_version(name) for name in ("keras", "libtpu")}}
     versions |= receipt["versions"]
     receipt["versions"] = {name: str(version) for name, version in versions.items() if version}
     names = [device["name"] for device in receipt["physical_devices"] if device["type"] == effective]
@@ -103,9 +102,8 @@ def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
 
 def _checked(receipt: Receipt) -> Receipt:
     """Add the failed checks to the receipt."""
-    failed_checks = find_failed_checks(
-        *(receipt[name] for name in ("effective_device", "num_replicas", "placement", "probe"))
-    )
+    names = ("effective_device", "num_replicas", "placement", "probe")
+    failed_checks = find_failed_checks(*(receipt[name] for name in names))
     for rank, process in enumerate(receipt["processes"]):
         failed_checks += [f"process {rank}: {failed_check}" for failed_check in process["failed_checks"]]
     return {**receipt, "device_verified": not failed_checks, "failed_checks": failed_checks}

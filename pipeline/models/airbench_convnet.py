@@ -81,9 +81,8 @@ def _convnet(
     factor = widths[-1] ** -0.5
     initializer = keras.initializers.RandomNormal(stddev=factor)
     # The three digits of bfloat16 are too few for the loss.
-    outputs = layers.Dense(num_labels, use_bias=False, kernel_initializer=initializer, dtype="float32", name="head")(
-        outputs
-    )
+    options = {"use_bias": False, "kernel_initializer": initializer, "dtype": "float32"}
+    outputs = layers.Dense(num_labels, name="head", **options)(outputs)
     outputs = layers.Rescaling(factor, dtype="float32", name="logits")(outputs)
     model = keras.Model(inputs, outputs, name=name)
     # The published model trains the bias for three epochs. Freezing it saves the gradient of conv_1a's inputs, a tenth

@@ -2,8 +2,7 @@
 
 import keras
 
-from pipeline.models.layers import rescaled
-from pipeline.models.model import image_model
+from pipeline.models.model import image_model, rescaled
 
 
 def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:

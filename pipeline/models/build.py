@@ -176,21 +176,15 @@ def find_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
 def save_copy(model: keras.Model, path: Path, input_shape: tuple[int, ...]) -> keras.Model:
     """Save a model without its optimizer, with the same names, and load it. An exception leaves no file."""
     try:
-        copy = untrained_copy(model, input_shape)
+        copy = type(model).from_config(model.get_config())
+        if not copy.built:
+            copy(np.zeros((1, *input_shape), np.uint8))
         copy.set_weights(model.get_weights())
         copy.save(path)
         return keras.saving.load_model(path, safe_mode=True)
     except Exception:
         path.unlink(missing_ok=True)
         raise
-
-
-def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
-    """Copy a model by its configuration. The copy has the same layer names and is not compiled."""
-    copy = type(model).from_config(model.get_config())
-    if not copy.built:
-        copy(np.zeros((1, *input_shape), np.uint8))
-    return copy
 
 
 def check_training(name: str, model: keras.Model, input_shape: tuple[int, ...], check_step: Callable) -> None:
@@ -219,7 +213,6 @@ def _examined(name: str, task: Task, precision: str) -> str:
     if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, task, precision)
-    _warn_of_unseeded(name, model, inputs)
     if task.meaning != DISTRIBUTION:
         return VALUES if task.meaning == VALUES else PROBABILITIES
     # This check precedes the sums, because sums of a few examples may be 1 by chance.
@@ -229,11 +222,8 @@ def _examined(name: str, task: Task, precision: str) -> str:
     return PROBABILITIES if are_probabilities else LOGITS
 
 
-def _outputs(name: str, model: keras.Model, inputs: np.ndarray, *, training: bool = False) -> np.ndarray:
-    def call_model(batch: np.ndarray) -> keras.KerasTensor:
-        return model(batch, training=training)
-
-    outputs = _call("model", name, call_model, inputs)
+def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
+    outputs = _call("model", name, model, inputs)
     if isinstance(outputs, dict | list | tuple):
         raise _refusal(name, f"the model has {len(outputs)} outputs instead of 1")
     return keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
@@ -252,22 +242,6 @@ def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.
                 "its outputs depend on later characters, which they predict. Remove Bidirectional, and set "
                 'padding="causal" in convolutions and use_causal_mask=True in attention',
             )
-
-
-def _warn_of_unseeded(name: str, model: keras.Model, inputs: np.ndarray) -> None:
-    """Warn of random operations whose state is in no variable, so that a checkpoint does not restore it."""
-    variables, outputs = model.non_trainable_variables, []
-    values = [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
-    for _ in range(2):
-        outputs.append(_outputs(name, model, inputs, training=True))
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-    if not np.allclose(*outputs, rtol=1e-3, atol=1e-4, equal_nan=True):
-        _logger.warning(
-            "A run of %s that is resumed gets other weights, because its random operations have no state in the model. "
-            "Pass a keras.random.SeedGenerator to them.",
-            name,
-        )
 
 
 def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, task: Task, precision: str) -> None:
@@ -321,37 +295,29 @@ def _call(setting: str, name: str, function: Callable, *arguments: Any) -> Any:
     except SettingsError:
         raise
     except Exception as error:
-        values = [_describe(argument) for argument in arguments]
-        called = getattr(function, "__name__", name)
-        raise _refusal(name, f"{called}({', '.join(values)}) raised {_summarize(error)}", setting) from error
+        values = (f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else repr(each) for each in arguments)
+        called = f"{getattr(function, '__name__', name)}({', '.join(values)})"
+        raise _refusal(name, f"{called} raised {_summarize(error)}", setting) from error
 
 
 def _refusal(name: str, problem: str, setting: str = "model") -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {_signature(setting)}, got {name!r}. Problem: {problem}.")
-
-
-@message
-def _signature(setting: str) -> str:
-    if setting == "training_recipe":
-        return "recipe(total_steps, scale) → optimizer, or a pipeline.models.training_recipes.Recipe"
-    return "build(input_shape, num_labels) → keras.Model"
-
-
-@message
-def _describe(argument: object) -> str:
-    return f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
+    is_recipe = setting == "training_recipe"
+    return SettingsError(
+        f"[Train] {setting}: expected "
+        + ("recipe(total_steps, scale) → optimizer, or a pipeline.models.training_recipes.Recipe" if is_recipe else "")
+        + ("build(input_shape, num_labels) → keras.Model" if not is_recipe else "")
+        + f", got {name!r}. Problem: {problem}."
+    )
 
 
 @message
 def _summarize(error: Exception) -> str:
     """Summarize an exception in one line, with the innermost line of user code."""
-    project, frames = Path(__file__).resolve().parents[1], traceback.extract_tb(error.__traceback__)
-    user_lines = [
-        f"{frame.filename}, line {frame.lineno}"
-        for frame, path in ((frame, Path(frame.filename)) for frame in frames)
-        if path.is_file() and is_local(path) and not path.resolve().is_relative_to(project)
-    ]
+    project, lines = Path(__file__).resolve().parents[1], [""]
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_file() and is_local(path) and not path.resolve().is_relative_to(project):
+            lines.append(f" ({path}, line {frame.lineno})")
     # Keras formats errors for terminals.
     plain = re.sub(r"\x1b\[\d*m", "", str(error))
-    text = f"{type(error).__name__}: {' '.join(plain.split())[:400].rstrip('.')}"
-    return f"{text} ({user_lines[-1]})" if user_lines else text
+    return f"{type(error).__name__}: {' '.join(plain.split())[:400].rstrip('.')}{lines[-1]}"

@@ -2,8 +2,7 @@
 
 import keras
 
-from pipeline.models.layers import convolution, normalized, rescaled
-from pipeline.models.model import image_model
+from pipeline.models.model import convolution, image_model, normalized, rescaled
 
 
 def compact_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:

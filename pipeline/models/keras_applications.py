@@ -58,11 +58,7 @@ def read_keras_weights(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def download(model: str, file: Path) -> None:
-    """Let Keras download the weights of a [Train] model to ``file`` and check their digest.
-
-    Raises:
-        DatasetUnavailableError: Keras cannot download them.
-    """
+    """Let Keras download the weights of a [Train] model to ``file`` and check their digest, or raise an error."""
     reason, timeout = "", socket.getdefaulttimeout()
     # Otherwise, Keras waits without end behind a firewall that drops packets.
     socket.setdefaulttimeout(_TIMEOUT_SECONDS)

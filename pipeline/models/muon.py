@@ -70,18 +70,16 @@ class KernelMuon(keras.optimizers.Optimizer):
             len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
             for variable in variables
         ]
-        self.factors = [self._factor(variable.path) for variable in variables]
-
-    def _factor(self, path: str) -> float:
-        return next((factor for pattern, factor in self.rates.items() if re.search(pattern, path)), 1.0)
+        self.factors = [
+            next((factor for pattern, factor in self.rates.items() if re.search(pattern, variable.path)), 1.0)
+            for variable in variables
+        ]
 
     def exclude_from_muon(self, variables: Sequence[keras.Variable]) -> None:
         """Let SGD update these variables too. Call this before the optimizer is built."""
         self.exclude += tuple(f"^{re.escape(variable.path)}$" for variable in variables)
 
-    def update_step(
-        self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
-    ) -> None:
+    def update_step(self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: object) -> None:
         """Update one variable."""
         # The backend's variable has no path, so its index identifies it.
         index = self._get_variable_index(variable)

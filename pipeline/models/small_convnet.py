@@ -2,8 +2,7 @@
 
 import keras
 
-from pipeline.models.layers import convolution, normalized, rescaled
-from pipeline.models.model import image_model
+from pipeline.models.model import convolution, image_model, normalized, rescaled
 
 # Filters of the first stage. Each later stage has twice as many.
 _WIDTH = 24

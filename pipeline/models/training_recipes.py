@@ -42,20 +42,15 @@ def make_optimizer(
     """Build the recipe's optimizer for ``total_steps`` updates. ``learning_rate`` and ``weight_decay`` override it.
 
     ``scale_learning_rate`` "linear" multiplies the rate by the ratio of the batch size to the reference (Goyal et al.
-    2017). "sqrt" multiplies it by the root of this ratio (Krizhevsky 2014, for LAMB You et al. 2020).
-
-    Raises:
-        SettingsError: ``learning_rate`` overrides a schedule, and the recipe does not state its peak.
+    2017). "sqrt" multiplies it by the root of this ratio (Krizhevsky 2014, for LAMB You et al. 2020). SettingsError:
+    ``learning_rate`` overrides a schedule, and the recipe does not state its peak.
     """
     ratio = global_batch_size / training_recipe.reference_batch_size
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
     if learning_rate is not None:
         # Scaling keeps the form of the schedule.
-        scale = (
-            scale
-            * learning_rate
-            / (training_recipe.learning_rate or _constant_rate(training_recipe.optimizer(total_steps, 1.0)))
-        )
+        peak = training_recipe.learning_rate or _constant_rate(training_recipe.optimizer(total_steps, 1.0))
+        scale = scale * learning_rate / peak
     optimizer = training_recipe.optimizer(total_steps, scale)
     if weight_decay is not None:
         # Every Keras optimizer supports weight decay, decoupled from the gradient (Loshchilov and Hutter 2019).

@@ -55,11 +55,8 @@ class InputStream:
         ``augmentation`` changes the batches of ``training``. ``process_share`` (rank, processes) selects the rows of
         this process in each batch. ``columns`` is a stream of the same split that yields the batches of ``training``.
         """
-        self.split = split
-        self.global_batch_size = global_batch_size
-        self.seed = seed
-        self.augmentation = augmentation
-        self.process_share = process_share
+        self.split, self.global_batch_size, self.seed = split, global_batch_size, seed
+        self.augmentation, self.process_share = augmentation, process_share
         self.in_memory = fits_in_memory(split) if in_memory is None else in_memory
         self._columns = columns
         self._examples = _load(split) if self.in_memory and columns is None else None
@@ -88,17 +85,17 @@ class InputStream:
         rows = slice(rank * size // processes, (rank + 1) * size // processes)
         is_mixed = augmentation is not None and augmentation.mixes
         # Mixup pairs examples of different processes, so it needs all rows.
-        options = {"num_threads": self._num_threads, "rows": slice(None) if is_mixed else rows}
+        options = {"rows": slice(None) if is_mixed else rows}
         if augmentation:
             options["change"] = partial(augmentation.change, epoch)
         if self._examples is not None:
             # The omitted examples differ between epochs.
             order = epoch_order(self.split.num_examples, self.seed, epoch)[: self.steps_per_epoch * size]
             indices = tf.data.Dataset.from_tensor_slices(order.reshape(-1, size))
-            batches = from_memory(self.split, self._examples, indices, **options)
+            batches = self._from_memory(indices, **options)
         else:
             order = epoch_order(len(self.split.files), self.seed, epoch)
-            batches = from_disk(self.split, order, size, shuffle_seed=self.seed * 100_003 + epoch, **options)
+            batches = self._from_disk(order, shuffle_seed=self.seed * 100_003 + epoch, **options)
         if is_mixed:
             batches = augmentation.mixing(batches, epoch, self._num_threads)
             batches = batches.map(lambda images, labels: (images[rows], labels[rows])) if processes > 1 else batches
@@ -106,19 +103,64 @@ class InputStream:
 
     def evaluation(self) -> tf.data.Dataset:
         """Iterate once over all examples of the split in stored order."""
-        split, size = self.split, self.global_batch_size
         if self._examples is not None:
-            indices = tf.data.Dataset.range(split.num_examples).batch(size)
-            batches = from_memory(split, self._examples, indices, num_threads=self._num_threads)
-        else:
-            batches = from_disk(split, np.arange(len(split.files)), size, num_threads=self._num_threads)
-        return self._prefetched(batches)
+            indices = tf.data.Dataset.range(self.split.num_examples).batch(self.global_batch_size)
+            return self._prefetched(self._from_memory(indices))
+        return self._prefetched(self._from_disk(np.arange(len(self.split.files))))
 
     @property
     def _num_threads(self) -> int:
         """Number of threads that prepare batches."""
         # Each thread needs the memory of a batch. For encoded images, an extra thread keeps all cores busy.
         return min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
+
+    def _from_memory(
+        self, indices: tf.data.Dataset, *, change: Callable | None = None, rows: slice = slice(None)
+    ) -> tf.data.Dataset:
+        """Gather batches from memory. ``indices``, int64 (batch,), selects the examples and ``rows`` some of them.
+
+        ``change`` makes an element from inputs, labels and indices in the stored order.
+        """
+
+        def make(batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            batch = batch[rows]
+            examples = self.split.decode({name: tf.gather(column, batch) for name, column in self._examples.items()})
+            return change(*examples, batch) if change else examples
+
+        return indices.map(make, num_parallel_calls=self._num_threads)
+
+    def _from_disk(
+        self,
+        file_order: np.ndarray,
+        *,
+        shuffle_seed: int | None = None,
+        change: Callable | None = None,
+        rows: slice = slice(None),
+    ) -> tf.data.Dataset:
+        """Read batches from the files in the order ``file_order``, int64 (files,). See ``_from_memory``.
+
+        With ``shuffle_seed``, a buffer shuffles the records, and the remainder is omitted.
+        """
+        split = self.split
+        files = [split.files[number] for number in file_order]
+        if split.layout is not None:
+            record_bytes = split.layout.frame_bytes
+            records = tf.data.FixedLengthRecordDataset(files, record_bytes, buffer_size=_READ_BUFFER_BYTES)
+        else:
+            record_bytes = max(1, sum(Path(file).stat().st_size for file in files) // split.num_examples)
+            records = tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
+        if change:
+            records = records.enumerate()
+        if shuffle_seed is not None:
+            buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // record_bytes))
+            records = records.shuffle(buffer, seed=shuffle_seed)
+        batches = records.batch(self.global_batch_size, drop_remainder=shuffle_seed is not None)
+
+        def make(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            examples = split.decode(_columns_of(split, batch[-1][rows]))
+            return change(*examples, _stored_indices(split, file_order, batch[0][rows])) if change else examples
+
+        return batches.map(make, num_parallel_calls=self._num_threads)
 
     def _prefetched(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         options = tf.data.Options()
@@ -131,67 +173,6 @@ class InputStream:
         # Sharding files over replicas would change the batches.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return batches.prefetch(self.batches_ahead).with_options(options)
-
-
-# Function of inputs, labels and indices in the stored order. It returns an element of the dataset.
-_Change = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
-
-
-def from_memory(
-    split: Split,
-    columns: Mapping[str, tf.Tensor],
-    indices: tf.data.Dataset,
-    *,
-    num_threads: int,
-    change: _Change | None = None,
-    rows: slice = slice(None),
-) -> tf.data.Dataset:
-    """Gather batches of a split in memory, in ``num_threads`` threads. ``rows`` selects rows of each batch.
-
-    ``columns`` has all examples by feature. ``indices``, int64 (batch,), selects the examples of each batch.
-    """
-
-    def make(batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        batch = batch[rows]
-        examples = split.decode({name: tf.gather(column, batch) for name, column in columns.items()})
-        return change(*examples, batch) if change else examples
-
-    return indices.map(make, num_parallel_calls=num_threads)
-
-
-def from_disk(
-    split: Split,
-    file_order: np.ndarray,
-    batch_size: int,
-    *,
-    num_threads: int,
-    shuffle_seed: int | None = None,
-    change: _Change | None = None,
-    rows: slice = slice(None),
-) -> tf.data.Dataset:
-    """Read batches of a split from its files in the order ``file_order``, int64 (files,). See ``from_memory``.
-
-    With ``shuffle_seed``, a buffer shuffles the records, and the remainder is omitted.
-    """
-    files = [split.files[number] for number in file_order]
-    if split.layout is not None:
-        record_bytes = split.layout.frame_bytes
-        records = tf.data.FixedLengthRecordDataset(files, record_bytes, buffer_size=_READ_BUFFER_BYTES)
-    else:
-        record_bytes = max(1, sum(Path(file).stat().st_size for file in files) // split.num_examples)
-        records = tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
-    if change:
-        records = records.enumerate()
-    if shuffle_seed is not None:
-        buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // record_bytes))
-        records = records.shuffle(buffer, seed=shuffle_seed)
-    batches = records.batch(batch_size, drop_remainder=shuffle_seed is not None)
-
-    def make(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        examples = split.decode(_columns_of(split, batch[-1][rows]))
-        return change(*examples, _stored_indices(split, file_order, batch[0][rows])) if change else examples
-
-    return batches.map(make, num_parallel_calls=num_threads)
 
 
 def fits_in_memory(split: Split) -> bool:

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save
 
 from pipeline.artifacts.manifest import check_contents, read_manifest, write_manifest
 from pipeline.artifacts.publish import discard, publishing, used_bytes
-from pipeline.errors import DamagedArtifactError, message
+from pipeline.errors import DamagedArtifactError
 from pipeline.models.model import assign
 from pipeline.runs.metrics import compiling_epochs
 
@@ -103,10 +103,13 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         if identity.get("run") != fingerprint:
             continue
         saved = identity.get("used") or {}
-        differing = [name for name, value in used.items() if saved.get(name) != value]
-        if differing:
-            changes = _changes(differing, saved, used)
-            _logger.warning("Ignoring checkpoint %s, because it used other inputs: %s", candidate.name, changes)
+        changes = [
+            f"{name} {saved.get(name)!r} → {value!r}" for name, value in used.items() if saved.get(name) != value
+        ]
+        if changes:
+            _logger.warning(
+                "Ignoring checkpoint %s, because it used other inputs: %s", candidate.name, ", ".join(changes)
+            )
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
         if state.keys() == variables.keys():
@@ -129,8 +132,3 @@ def variables_of(model: keras.Model, *, optimizer: bool = False) -> dict[str, ke
 def copied_values(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
     """Copies of the values. On a CPU, a converted variable may share memory with the next step."""
     return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
-
-
-@message
-def _changes(names: list[str], saved: Mapping[str, Any], used: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {saved.get(name)!r} → {used[name]!r}" for name in names)

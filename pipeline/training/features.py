@@ -68,7 +68,16 @@ def find_features(setup: "TrainingSetup") -> tuple[dict[str, Features], float]:
             columns = _compute(setup.model, streams)
         seconds = round(time.perf_counter() - started, 4)
         if artifact and setup.group.is_chief:
-            _publish(artifact, columns, {"used": used, "seconds": seconds})
+            num_bytes = sum(array.nbytes for one in columns.values() for array in one.values())
+            about = {"experiment": artifact.experiment, "host": socket.gethostname(), "used": used, "seconds": seconds}
+            with publishing(artifact.folder, bytes_needed=num_bytes) as folder:
+                for split, one in columns.items():
+                    # save_file restricts the file to its owner.
+                    (folder / f"{split}.safetensors").write_bytes(save(one))
+                write_manifest(folder, stage="Features", identity=artifact.identity, details=about)
+            _logger.info(
+                "Published the features of the frozen layers, %.1f MB, in %s.", num_bytes / 1e6, artifact.folder
+            )
     sizes = {split: stream.global_batch_size for split, stream in streams.items()}
     return {split: Features(one["features"], one["labels"], sizes[split]) for split, one in columns.items()}, seconds
 
@@ -101,14 +110,3 @@ def _is_valid(artifact: "FeaturesArtifact", used: Mapping) -> bool:
     except DamagedArtifactError:
         return False
     return manifest["fingerprint"] == fingerprint(artifact.identity) and manifest.get("used") == used
-
-
-def _publish(artifact: "FeaturesArtifact", columns: Mapping[str, Mapping[str, np.ndarray]], details: Mapping) -> None:
-    num_bytes = sum(array.nbytes for one in columns.values() for array in one.values())
-    with publishing(artifact.folder, bytes_needed=num_bytes) as folder:
-        for split, one in columns.items():
-            # save_file restricts the file to its owner.
-            (folder / f"{split}.safetensors").write_bytes(save(dict(one)))
-        about = {"experiment": artifact.experiment, "host": socket.gethostname(), **details}
-        write_manifest(folder, stage="Features", identity=artifact.identity, details=about)
-    _logger.info("Published the features of the frozen layers, %.1f MB, in %s.", num_bytes / 1e6, artifact.folder)

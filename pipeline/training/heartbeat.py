@@ -40,7 +40,7 @@ class Heartbeat:
         """
         self.root, self._group, self._on_failure = root, group, on_failure
         self._state = _content(settings, token=uuid.uuid4().hex)
-        # Rank → content of the file, and time of its last change. ``_present`` has the files that changed.
+        # Rank → content of the file, and time of its last change. ``_present`` has the files that changed meanwhile.
         self._changes: dict[int, tuple[dict, float]] = {}
         self._present: dict[int, dict] = {}
         self._lock = threading.Lock()
@@ -61,13 +61,11 @@ class Heartbeat:
             if self._has_failed.wait(0.1):
                 raise self.failure
             if time.monotonic() > deadline:
-                states = {self._group.rank: self._state} | self._present
-                missing = sorted({*range(processes)} - {*states})
-                present = ", ".join(f"{rank} on {state['host']}" for rank, state in sorted(states.items()))
+                missing = sorted({*range(processes)} - {self._group.rank, *self._present})
                 self.failure = WorkerDiedError(
                     f"[Train] processes: expected {processes} within {timeout_seconds:.0f} s, missing "
-                    f"{', '.join(map(str, missing))}, present {present}. Start the same command on the missing host "
-                    f"with --Train-process-id {missing[0]}, or increase --Train-join-timeout-seconds."
+                    f"{', '.join(map(str, missing))}. Start the same command on the missing host with "
+                    f"--Train-process-id {missing[0]}, or increase --Train-join-timeout-seconds."
                 )
                 raise self.failure
 
@@ -107,15 +105,12 @@ class Heartbeat:
         finally:
             self._state["request"] = None
 
-    def explain(self, error: Exception) -> Exception:
-        """Convert the error of a lost connection to an error that names the stopped process."""
+    def explain_lost_connection(self) -> PipelineError:
+        """Error that names the stopped process, if it can be found."""
         self._has_failed.wait(_SILENT_SECONDS + 2 * _BEAT_SECONDS)
-        if self.failure is None and self._group.processes == 2:
-            # With two processes, a lost connection identifies the peer.
-            self.failure = self._stopped_error(1 - self._group.rank)
         return self.failure or WorkerDiedError(
-            f"[Train] processes: one of the {self._group.processes} processes stopped ({error}). Training ended in "
-            "all of them. Read the log of that process, then start all processes to resume after the last checkpoint."
+            f"[Train] processes: one of the {self._group.processes} processes stopped. Training ended in all of them. "
+            "Read the log of each process, then start all of them to resume after the last checkpoint."
         )
 
     def leave(self, *, is_done: bool) -> None:
@@ -147,21 +142,21 @@ class Heartbeat:
     def _beat(self) -> None:
         with self._lock:
             if not self._is_over.is_set():
-                self._state["beat"] += 1
                 _write(self._path(self._group.rank), self._state)
 
     def _find_failure(self) -> PipelineError | None:
         """Error of the first failed process. None if all are running."""
-        processes, this_rank, content = self._group.processes, self._group.rank, self._read(self._group.rank)
-        if content and content["token"] != self._state["token"]:
-            return SettingsError(
-                f"[Train] process_id: {this_rank} is in use by a process on {content['host']}. Pass a different number "
-                f"from 0 to {processes - 1} to each process."
-            )
-        return next(filter(None, (self._check_process(rank) for rank in range(processes) if rank != this_rank)), None)
+        return next(filter(None, map(self._check_process, range(self._group.processes))), None)
 
     def _check_process(self, rank: int) -> PipelineError | None:
         latest, now = self._read(rank), time.monotonic()
+        if rank == self._group.rank:
+            if latest is None or latest["token"] == self._state["token"]:
+                return None
+            return SettingsError(
+                f"[Train] process_id: {rank} is in use by a process on {latest['host']}. Pass a different number from "
+                f"0 to {self._group.processes - 1} to each process."
+            )
         content, changed_at = self._changes.get(rank, (None, now))
         if latest is not None and latest != content:
             # The file of an earlier run does not change.
@@ -181,14 +176,11 @@ class Heartbeat:
             name, text = content["end"]
             return SettingsError(text) if name == "SettingsError" else WorkerDiedError(text)
         # A shared file system may hide a file for a moment.
-        limit_seconds = 3 * _BEAT_SECONDS if latest is None else _SILENT_SECONDS
-        return self._stopped_error(rank) if now - changed_at > limit_seconds else None
-
-    def _stopped_error(self, rank: int) -> WorkerDiedError:
-        host = f" on {self._present[rank]['host']}" if rank in self._present else ""
+        if now - changed_at <= (3 * _BEAT_SECONDS if latest is None else _SILENT_SECONDS):
+            return None
         return WorkerDiedError(
-            f"[Train] processes: process {rank} of {self._group.processes}{host} stopped. Training ended in all "
-            "processes. Start all processes to resume after the last checkpoint."
+            f"[Train] processes: process {rank} of {self._group.processes} on {self._present[rank]['host']} stopped. "
+            "Training ended in all processes. Start all processes to resume after the last checkpoint."
         )
 
     def _path(self, rank: int) -> Path:
@@ -210,14 +202,8 @@ def end_all() -> None:
         heartbeat.leave(is_done=True)
 
 
-def announce_done(root: Path, *, settings: str) -> None:
-    """Announce to the other processes that process 0 has nothing to train."""
-    (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
-    _write(root / FOLDER_NAME / "0.json", _content(settings) | {"end": "done"})
-
-
 def _content(settings: str, token: str = "") -> dict:
-    return {"host": socket.gethostname(), "token": token, "settings": settings, "beat": 0, "request": None, "end": None}
+    return {"host": socket.gethostname(), "token": token, "settings": settings, "request": None, "end": None}
 
 
 def _write(path: Path, content: dict) -> None:

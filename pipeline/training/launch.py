@@ -2,8 +2,9 @@
 
 import json
 import logging
+import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,7 @@ from pipeline.training.process_group import ProcessGroup
 
 _TRAIN = "pipeline.training.train:train"
 # Collective operations and JAX's service raise these messages if a peer stops. The service then aborts this process.
-_LOST_CONNECTION = (
-    *("Gloo", "oordination service", "distributed service", "onnection closed", "onnection reset", "heartbeat"),
-    "UNAVAILABLE",
-)
+_LOST_CONNECTION = "Gloo|oordination service|distributed service|onnection closed|onnection reset|heartbeat|UNAVAILABLE"
 
 _logger = logging.getLogger(__name__)
 
@@ -72,11 +70,7 @@ def train_in_child(request: TrainRequest, folder: Path, heartbeat: Heartbeat | N
     """Train in a child process. JAX reserves its devices until a process ends, so it gets a new child per run.
 
     TensorFlow generates the seeded weights, so a seed has the same weights on both backends. Process 0 of a group
-    passes its ``heartbeat``.
-
-    Raises:
-        PipelineError: The training failed, see ``train``.
-        WorkerDiedError: A process stopped. The message names it.
+    passes its ``heartbeat``. PipelineError: the training failed, see ``train``. WorkerDiedError: a process stopped.
     """
     job = {"request": request, "folder": folder}
     if choose_backend(request.settings) == TENSORFLOW:
@@ -89,26 +83,14 @@ def train_in_child(request: TrainRequest, folder: Path, heartbeat: Heartbeat | N
         job["request"] = request = replace(request, seeded_weights=file)
         if heartbeat is None:
             return in_child(_TRAIN, job, returns=RunRecord, backend=JAX)
-        with heartbeat.requesting(json.loads(to_json(_moved(request, heartbeat.root, Path())))):
+        with heartbeat.requesting(json.loads(to_json(request))):
             return _train_together(job, heartbeat)
 
 
 def follow(content: Any, group: ProcessGroup, folder: Path, heartbeat: Heartbeat) -> None:
     """Train with process 0 as its request ``content`` specifies. The caller discards ``folder``."""
-    request = replace(_moved(of_class(TrainRequest, content), Path(), heartbeat.root), group=group)
+    request = replace(of_class(TrainRequest, content), group=group)
     _train_together({"request": request, "folder": folder}, heartbeat)
-
-
-def _moved(request: TrainRequest, root: Path, new_root: Path) -> TrainRequest:
-    """The request with paths relative to another root, because hosts may mount the storage root at different paths."""
-
-    def move(path: Path) -> Path:
-        return new_root / path.relative_to(root) if path.is_relative_to(root) else path
-
-    initial = request.initial and replace(request.initial, file=move(request.initial.file))
-    features = request.features and replace(request.features, folder=move(request.features.folder))
-    paths = {name: move(getattr(request, name)) for name in ("records", "checkpoints", "seeded_weights")}
-    return replace(request, initial=initial, features=features, **paths)
 
 
 def _train_together(job: dict, heartbeat: Heartbeat) -> RunRecord:
@@ -116,16 +98,12 @@ def _train_together(job: dict, heartbeat: Heartbeat) -> RunRecord:
         return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_in_process_group=True)
     except WorkerDiedError as error:
         log_lines = getattr(error, "__notes__", [])
-        if "SIGABRT" in str(error) and _is_lost_connection(log_lines):
-            raise heartbeat.explain(error) from None
+        if "SIGABRT" in str(error) and re.search(_LOST_CONNECTION, " ".join(log_lines)):
+            raise heartbeat.explain_lost_connection() from None
         for line in log_lines:
             _logger.info("%s", line)
         raise
     except RuntimeError as error:
-        if _is_lost_connection(map(str, causes(error))):
-            raise heartbeat.explain(error) from None
+        if re.search(_LOST_CONNECTION, " ".join(map(str, causes(error)))):
+            raise heartbeat.explain_lost_connection() from None
         raise
-
-
-def _is_lost_connection(texts: Iterable[str]) -> bool:
-    return any(phrase in text for text in texts for phrase in _LOST_CONNECTION)

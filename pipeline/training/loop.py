@@ -15,7 +15,7 @@ import keras
 
 from pipeline import progress
 from pipeline.artifacts.publish import require_space
-from pipeline.errors import IncompleteTrainingError, message
+from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.models.model import assign
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
@@ -44,8 +44,8 @@ _logger = logging.getLogger(__name__)
 class _Estimate:
     """Logs once how long the training takes. The first call starts the clock, so a compilation does not count."""
 
-    def __init__(self, epochs: int, steps_per_epoch: int, *, fine_tune: str) -> None:
-        self.epochs, self.steps_per_epoch, self.fine_tune = epochs, steps_per_epoch, fine_tune
+    def __init__(self, epochs: int, steps_per_epoch: int) -> None:
+        self.epochs, self.steps_per_epoch = epochs, steps_per_epoch
         self.started, self.is_done = None, False
 
     def __call__(self, step: int) -> None:
@@ -60,15 +60,11 @@ class _Estimate:
         if left >= _LONG_SECONDS:
             _logger.info("Training takes about %s more.", progress.duration(left))
         if epoch >= _LONG_EPOCH_SECONDS:
-            _logger.info("An epoch takes about %s. %s", progress.duration(epoch), _faster(self.fine_tune))
-
-
-@message
-def _faster(fine_tune: str) -> str:
-    """Settings that shorten a training."""
-    if fine_tune:
-        return "Lower [Train] epochs or set [Train] fine_tune = head, which trains only the last layer."
-    return "Lower [Train] epochs or select a smaller [Train] model."
+            _logger.info(
+                "An epoch takes about %s. Lower [Train] epochs, select a smaller [Train] model or, for a pretrained "
+                "model, set [Train] fine_tune = head.",
+                progress.duration(epoch),
+            )
 
 
 def restore(setup: TrainingSetup) -> History:
@@ -79,7 +75,7 @@ def restore(setup: TrainingSetup) -> History:
     with setup.placement.scope():
         history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
     group.check_equal("checkpoint", f"epoch {len(history.rows)}")
-    setup.clock.add(history.seconds)
+    setup.clock.spent.update(history.seconds)
     if group.is_chief:
         needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
         require_space(setup.folder.parent, needed)
@@ -103,10 +99,15 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         "used": setup.used(),
         "belongs_to": {name: fields.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
     }
+
+    def write_row(row: Mapping[str, float]) -> None:
+        append_metrics(setup.folder / METRICS_NAME, row)
+        summaries.write_epoch(row)
+
     for row in history.rows:
-        _write_row(setup, summaries, row)
+        write_row(row)
     predictions: dict[str, Any] = {}
-    estimate = _Estimate(settings.epochs, setup.stream.steps_per_epoch, fine_tune=setup.fine_tune)
+    estimate = _Estimate(settings.epochs, setup.stream.steps_per_epoch)
     while not _is_over(history.rows, settings, metric):
         epoch = len(history.rows) + 1
         row, predictions = _run_epoch(setup, epoch, estimate)
@@ -128,7 +129,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
             history.best = copied_values(variables_of(model))
         if setup.group.is_chief:
             save_checkpoint(setup.request.checkpoints, model, history, **identity)
-        _write_row(setup, summaries, row)
+        write_row(row)
         _log_epoch(row, settings.epochs)
     return predictions
 
@@ -208,7 +209,14 @@ def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate, head: Mapping[
     started = time.perf_counter()
     fitted = model.fit(stream.training(epoch - 1), **options)
     seconds, head_seconds = time.perf_counter() - started, head.get("train_seconds", 0)
-    _check_updates(model, epoch * stream.steps_per_epoch)
+    updates = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+    expected = epoch * stream.steps_per_epoch // (model.optimizer.gradient_accumulation_steps or 1)
+    # This optimizer skips updates if a gradient is not finite.
+    if updates != expected and not isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise IncompleteTrainingError(
+            f"Expected {expected:,} updates of the weights, got {updates:,}. The run is not published. Check whether "
+            "user code ends an epoch early."
+        )
     return {
         "loss": fitted.history["loss"][-1],
         "accuracy": fitted.history.get("accuracy", [None])[-1],
@@ -217,21 +225,6 @@ def _train(setup: TrainingSetup, epoch: int, estimate: _Estimate, head: Mapping[
         "examples_per_second": round(per_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }
-
-
-def _check_updates(model: keras.Model, expected: int) -> None:
-    """Check that the optimizer made the expected number of updates."""
-    optimizer = model.optimizer
-    # This optimizer skips updates if a gradient is not finite.
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return
-    expected //= optimizer.gradient_accumulation_steps or 1
-    updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
-    if updates != expected:
-        raise IncompleteTrainingError(
-            f"Expected {expected:,} updates of the weights, got {updates:,}. The run is not published. Check whether "
-            "user code ends an epoch early."
-        )
 
 
 def _log_epoch(row: Mapping[str, float], epochs: int) -> None:
@@ -243,8 +236,3 @@ def _log_epoch(row: Mapping[str, float], epochs: int) -> None:
         f"loss {row['test_loss']:.3f}" if accuracy is None else f"accuracy {accuracy:.2%}",
         *(row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
     )
-
-
-def _write_row(setup: TrainingSetup, summaries: Summaries, row: Mapping[str, float]) -> None:
-    append_metrics(setup.folder / METRICS_NAME, row)
-    summaries.write_epoch(row)

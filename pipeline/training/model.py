@@ -6,7 +6,7 @@ never found a faster choice (docs/LOG.md).
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -19,13 +19,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
-from pipeline.models.build import (
-    build_for_task,
-    check_training,
-    find_adapter,
-    find_recipe,
-    has_depthwise_convolutions,
-)
+from pipeline.models.build import build_for_task, check_training, find_adapter, find_recipe, has_depthwise_convolutions
 from pipeline.models.efficientnet_lite import imagenet_weights
 from pipeline.models.keras_applications import read_keras_weights
 from pipeline.models.model import (
@@ -48,9 +42,6 @@ from pipeline.training.fine_tuning import effective_fine_tune, freeze_backbone
 # A compromise between the cost of a call and a response to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
 _MAX_LISTED = 20
-# The settings accept no .pth or .h5 file of the user.
-_READERS = {".safetensors": load_file, ".pth": imagenet_weights}
-_OF_KERAS = ".h5"
 
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +62,8 @@ def compiled_model(
     seeded model before compilation. SettingsError: the model does not accept the examples of the records.
     """
     training_recipe, problem = find_recipe(settings.training_recipe), problem_of_records(manifest)
-    is_depthwise = partial(has_depthwise_convolutions, settings.model, problem.task(manifest))
+    task = problem.task(manifest)
+    is_depthwise = partial(has_depthwise_convolutions, settings.model, task)
     precision = choose_precision(settings.precision, placement, is_depthwise)
     jit_compile = choose_jit_compile(settings.jit_compile, placement)
     loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", training_recipe.label_smoothing))
@@ -81,8 +73,7 @@ def compiled_model(
     with placement.scope():
         model = seeded_model(manifest, settings, precision)
         prepare(model)
-        input_shape = problem.task(manifest).input_shape
-        check_training(settings.model, model, input_shape, placement.runtime.check_step)
+        check_training(settings.model, model, task.input_shape, placement.runtime.check_step)
         if placement.effective_device == "cpu" and not jit_compile:
             # This module needs TensorFlow, which a JAX environment may lack.
             from pipeline.models.cpu_kernels import use_fast_kernels
@@ -111,22 +102,19 @@ def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
     return {name: value for name, value in values.items() if value != OF_THE_RECIPE}
 
 
-def _optimizer(
-    model: keras.Model, training_recipe: Recipe, settings: TrainSettings, *, total_steps: int
-) -> keras.Optimizer:
+def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
     overrides = recipe_overrides(settings)
     optimizer = make_optimizer(
-        training_recipe,
+        recipe,
         total_steps=total_steps,
         global_batch_size=settings.global_batch_size,
         scale_learning_rate=settings.scale_learning_rate,
-        learning_rate=overrides.get("learning_rate"),
-        weight_decay=overrides.get("weight_decay"),
+        **{name: value for name, value in overrides.items() if name != "label_smoothing"},
     )
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
     # Biases and the scales of normalization layers are vectors.
-    if "weight_decay" in overrides and not training_recipe.decays_vectors:
+    if "weight_decay" in overrides and not recipe.decays_vectors:
         optimizer.exclude_from_weight_decay([vector for vector in model.trainable_variables if len(vector.shape) < 2])
     # Building before the first step gives the variables the same names in a resumed run.
     optimizer.build(model.trainable_variables)
@@ -205,13 +193,9 @@ def begin(
 
     ``seeded_weights`` is a file of ``write_seeded_weights``. Initial weights replace the result of the adaptation. A
     layer loads them if the file has all its variables with the same names and shapes. The last layers may therefore
-    differ, for example if the labels differ.
-
-    Returns:
-        Fields of ``Beginning`` in the record. None if no layer was adapted, loaded or frozen.
-
-    Raises:
-        SettingsError: No layer fits, the pattern freezes no layer or all layers, or user code fails.
+    differ, for example if the labels differ. SettingsError: no layer fits, the pattern freezes no layer or all layers,
+    or user code fails. Return the fields of ``Beginning`` in the record, or None if no layer was adapted, loaded or
+    frozen.
     """
     if seeded_weights:
         assign(named_variables(model), load_file(seeded_weights))
@@ -244,10 +228,10 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
     omitted = {layer: reason for layer, variables in layers.items() if (reason := _load_error(variables, weights))}
     loaded = tuple(layer for layer in layers if layer not in omitted)
     if not loaded:
-        reasons = ", ".join(f"{layer} ({reason})" for layer, reason in [*omitted.items()][:_MAX_LISTED])
         raise SettingsError(
-            f"[Train] initial_weights: {file} fits no layer of {settings.model}. Differences: {reasons}. Pass weights "
-            "of the same architecture."
+            f"[Train] initial_weights: {file} fits no layer of {settings.model}. Differences: "
+            f"{_listed(f'{layer} ({reason})' for layer, reason in omitted.items())}. Pass weights of the same "
+            "architecture."
         )
     for layer in loaded:
         assign(layers[layer], weights)
@@ -263,40 +247,41 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
 
 def _read(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
     try:
-        if file.suffix == _OF_KERAS:
+        # The settings accept no .pth or .h5 file of the user.
+        if file.suffix == ".h5":
             return read_keras_weights(file, model)
-        if file.suffix in _READERS:
-            return _READERS[file.suffix](file)
-        return named_weights(keras.saving.load_model(file, safe_mode=True, compile=False))
+        if file.suffix == ".keras":
+            return named_weights(keras.saving.load_model(file, safe_mode=True, compile=False))
+        return (imagenet_weights if file.suffix == ".pth" else load_file)(file)
     # Readers of untrusted files raise many types of exceptions.
     except Exception as error:
         text = " ".join(str(error).split())[:400]
-        raise SettingsError(
-            f"[Train] initial_weights: cannot read {file} ({text}). "
-            + ("Remove it to download it again." if file.suffix == _OF_KERAS else "Pass a .keras or .safetensors file.")
-        ) from error
+        remedy = "Remove it to download it again" if file.suffix == ".h5" else "Pass a .keras or .safetensors file"
+        raise SettingsError(f"[Train] initial_weights: cannot read {file} ({text}). {remedy}.") from error
 
 
 def _load_error(variables: Mapping[str, keras.Variable], weights: Mapping[str, np.ndarray]) -> str:
     """Reason that a layer cannot load the weights. Empty if it can."""
     for name, variable in variables.items():
-        if name not in weights:
-            return f"missing {name}"
-        if tuple(variable.shape) != weights[name].shape:
-            return _shape_error(name, tuple(variable.shape), weights[name].shape)
+        shape, saved = tuple(variable.shape), weights[name].shape if name in weights else None
+        if saved != shape:
+            return f"missing {name}" if saved is None else _shape_error(name, shape, saved)
     return ""
 
 
 def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
     """Freeze the layers whose full name, or the name of an enclosing model, matches the whole pattern."""
     layers = {name: layer for name, layer in named_layers(model) if layer.weights}
-    # The layer "a/b/c" has the prefixes "a", "a/b" and "a/b/c".
-    prefixes = {name: accumulate(name.split("/"), "{}/{}".format) for name in layers}
-    frozen = tuple(name for name in layers if any(re.fullmatch(pattern, prefix) for prefix in prefixes[name]))
+
+    def matches(name: str) -> bool:
+        # The layer "a/b/c" has the prefixes "a", "a/b" and "a/b/c".
+        return any(re.fullmatch(pattern, prefix) for prefix in accumulate(name.split("/"), "{}/{}".format))
+
+    frozen = tuple(filter(matches, layers))
     if not frozen:
         raise SettingsError(
             f"[Train] freeze: {pattern!r} matches no whole name of a layer. Pass a regular expression for "
-            f"{_listed([*layers])}."
+            f"{_listed(layers)}."
         )
     for name in frozen:
         layers[name].trainable = False
@@ -309,9 +294,9 @@ def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
 
 
 @message
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Iterable[str]) -> str:
+    listed, more = [*names][:_MAX_LISTED], [*names][_MAX_LISTED:]
+    return ", ".join(listed) + (f" and {len(more)} more" if more else "")
 
 
 @message

@@ -21,8 +21,8 @@ _RANKS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
 _TPU_PORT, _FIRST_SLURM_PORT, _SLURM_JOBS = 8476, 61440, 4096
 # JAX declares a process dead after this time. Heartbeat files detect most stops earlier.
 _HEARTBEAT_SECONDS = 20
+_METADATA_SECONDS = 5
 # Of the metadata server of TPU VMs. An endpoint is name:id:address, or only the address on newer TPU VMs.
-_METADATA_SECONDS, _METADATA_BYTES = 5, 2**20
 _ENDPOINT = re.compile(r"(?:[^:,]*:[^:,]*:)?([\w.-]+)")
 
 
@@ -121,20 +121,12 @@ def process_group(settings: TrainSettings, environment: Mapping[str, str] | None
     if rank == FROM_ENVIRONMENT:
         rank = next((environment[name] for name in _RANKS if environment.get(name)), "")
         if not str(rank).isdigit() or int(rank) >= settings.processes:
-            refuse(
-                "Train",
-                "process_id",
-                f"0 to {settings.processes - 1}, because {', '.join(_RANKS)} do not define it",
-                rank or FROM_ENVIRONMENT,
-            )
+            expected = f"0 to {settings.processes - 1}, because {', '.join(_RANKS)} do not define it"
+            refuse("Train", "process_id", expected, rank or FROM_ENVIRONMENT)
     address = settings.coordinator_address or _coordinator(environment)
     if not address:
-        refuse(
-            "Train",
-            "coordinator_address",
-            "host:port of process 0, because JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES and Slurm do not define it",
-            "",
-        )
+        absent = "JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES and Slurm do not define it"
+        refuse("Train", "coordinator_address", f"host:port of process 0, because {absent}", "")
     return ProcessGroup(settings.processes, int(rank), *split_address(address))
 
 
@@ -173,6 +165,6 @@ def _metadata(name: str) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_METADATA_SECONDS) as response:
-            return response.read(_METADATA_BYTES).decode()
+            return response.read().decode()
     except (OSError, ValueError):
         return ""

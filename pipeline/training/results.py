@@ -18,7 +18,6 @@ from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.models.model import named_weights
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
-from pipeline.records.features import is_sequence, spec_from_json
 from pipeline.runs.load_model import load_trained
 from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
@@ -36,16 +35,13 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
     """Fields of the record from the request and the records' manifest."""
     initial, problem = request.initial, problem_of_records(manifest)
     task, splits, image = problem.task(manifest), manifest["splits"], manifest.get("image")
-    spec = spec_from_json(manifest["feature_spec"])
-    # Records of earlier versions lack the sides.
-    sides = manifest["source"].get("shorter_sides", (0, 0, 0))
     stored = image and {
         "encoding": image["encoding"],
         "image_size": image["size"],
-        **dict(zip(("smallest_side", "median_side", "largest_side"), sides, strict=True)),
+        **dict(zip(("smallest_side", "median_side", "largest_side"), manifest["source"]["shorter_sides"], strict=True)),
         "resize": image["resize"],
-        "store_side": image.get("store_side", 0),
-        "store_quality": image.get("store_quality", 0),
+        "store_side": image["store_side"],
+        "store_quality": image["store_quality"],
         "num_examples": sum(split["num_examples"] for split in splits.values()),
         "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
         "skipped": manifest["source"]["skipped"],
@@ -64,8 +60,7 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "chosen": {**manifest.get("chosen", {}), **request.chosen},
         "records": stored,
         "division": {
-            # Earlier records have only these two.
-            "by": manifest.get("division", "position" if is_sequence(spec) else "key"),
+            "by": manifest["division"],
             "test_share": manifest["source"]["test_share"],
             "validation_share": manifest["identity"].get("settings", {}).get("validation_share"),
         },
@@ -173,10 +168,7 @@ def reevaluate(
 ) -> RunRecord:
     """Copy a published run into an empty folder and evaluate it with another test-time augmentation.
 
-    ``model`` is the setting [Train] model, see ``load_trained``. Return the new record.
-
-    Raises:
-        DamagedArtifactError: The run has no model.
+    ``model`` is the setting [Train] model, see ``load_trained``. DamagedArtifactError: the run has no model.
     """
     for entry in read_manifest(run)["files"]:
         (folder / entry["name"]).parent.mkdir(parents=True, exist_ok=True)

@@ -5,14 +5,16 @@ import logging
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import keras
 
 from pipeline.augmentation.augment import Augmentation
-from pipeline.errors import message, plural
+from pipeline.errors import plural
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
@@ -22,7 +24,7 @@ from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PHASES
 from pipeline.settings.setting_error import refuse
-from pipeline.settings.training import JAX, TrainSettings, refuse_without_validation
+from pipeline.settings.training import JAX, refuse_without_validation
 from pipeline.streams.numpy_stream import ColumnStream
 from pipeline.streams.tf_data import InputStream, fits_in_memory
 from pipeline.training.fine_tuning import effective_fine_tune
@@ -47,42 +49,38 @@ class Clock:
 
     def __init__(self, started: float | None) -> None:
         """Start at the ``time.perf_counter`` value ``started``, or now if it is None."""
-        self._seconds = dict.fromkeys(STAGE_PHASES, 0.0)
+        #: Seconds of the finished phases, including those of earlier processes of the same run.
+        self.spent = Counter(dict.fromkeys(STAGE_PHASES, 0.0))
         self._phase, self._entered = STAGE_PHASES[0], time.perf_counter() if started is None else started
 
     def enter(self, phase: str) -> None:
         """End the current phase and start another."""
         now = time.perf_counter()
-        self._seconds[self._phase] += now - self._entered
+        self.spent[self._phase] += now - self._entered
         self._phase, self._entered = phase, now
-
-    def add(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds per phase of an earlier process of the same run."""
-        for phase, value in seconds.items():
-            self._seconds[phase] += value
 
     def seconds(self) -> dict[str, float]:
         """Seconds per phase until now."""
         self.enter(self._phase)
-        return dict(self._seconds)
+        return dict(self.spent)
 
 
+@dataclass
 class TrainingSetup:
-    """Devices, streams, hardware receipt and compiled model of a training."""
+    """Devices, streams, hardware receipt and compiled model of a training. ``manifest`` is that of the records."""
 
-    def __init__(
-        self,
-        request: TrainRequest,
-        folder: Path,
-        manifest: Mapping,
-        request_fields: Mapping,
-        placement: Placement,
-        clock: Clock,
-    ) -> None:
-        """Open the streams, write the receipt and compile the model. ``manifest`` is that of the records."""
-        self.request, self.folder, self.manifest, self.request_fields = request, folder, manifest, request_fields
-        self.placement, self.clock, self.group = placement, clock, request.group
-        self.settings = settings = request.settings
+    request: TrainRequest
+    folder: Path
+    manifest: Mapping
+    request_fields: Mapping
+    placement: Placement
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        """Open the streams, write the receipt and compile the model."""
+        request, manifest, placement, clock = self.request, self.manifest, self.placement, self.clock
+        self.group, self.settings = request.group, request.settings
+        settings = self.settings
         placement.runtime.reset_peak_memory()
         # An earlier stage in this process may have a higher peak. Only Linux can reset it.
         with contextlib.suppress(OSError):
@@ -101,22 +99,15 @@ class TrainingSetup:
         self.outputs = kind_of_outputs(self.task, settings.model, self.precision)
         self.labels_mixed = bool(self.stream.augmentation and self.stream.augmentation.mixes)
         self.label_weights = label_weights(manifest, settings)
-        self.model = compiled_model(
-            manifest,
-            settings,
-            placement,
-            self.stream.steps_per_epoch,
-            outputs=self.outputs,
-            labels_mixed=self.labels_mixed,
-            prepare=self._begin,
-        )
+
+        def prepare(model: keras.Model) -> None:
+            weights = request.seeded_weights
+            self.beginning = begin(model, settings, request.initial, self.stream, seeded_weights=weights)
+
+        options = {"outputs": self.outputs, "labels_mixed": self.labels_mixed, "prepare": prepare}
+        self.model = compiled_model(manifest, settings, placement, self.stream.steps_per_epoch, **options)
         # With TensorFlow, Keras does not compile models with some layers.
         self.jit_compile = self.model.jit_compile
-
-    def _begin(self, model: keras.Model) -> None:
-        request = self.request
-        weights = request.seeded_weights
-        self.beginning = begin(model, self.settings, request.initial, self.stream, seeded_weights=weights)
 
     def used(self) -> dict:
         """Fields of the record that must be equal to resume from a checkpoint: hardware and computation."""
@@ -145,16 +136,15 @@ class TrainingSetup:
             group.check_equal("devices", devices)
         if receipt["mismatch"]:
             _logger.warning("Falling back to %s. %s", receipt["effective_device"], receipt["mismatch"]["cause"])
-        _logger.info("%s", _beginning(settings, receipt, self.precision, self.jit_compile))
+        _logger.info(
+            "Training %s on %s (%s, %s%s), %s%s%s",
+            *(settings.model, receipt["effective_device"], receipt["device_name"], verdict(receipt)),
+            f", requested {settings.device}" if settings.device != "auto" else "",
+            self.precision,
+            f", {receipt['num_replicas']} replicas" if receipt["num_replicas"] > 1 else "",
+            " with XLA" if self.jit_compile else "",
+        )
         return receipt
-
-
-@message
-def _beginning(settings: TrainSettings, receipt: Receipt, precision: str, jit_compile: bool) -> str:
-    requested = f", requested {settings.device}" if settings.device != "auto" else ""
-    device = f"{receipt['effective_device']} ({receipt['device_name']}, {verdict(receipt)}{requested})"
-    replicas = f", {receipt['num_replicas']} replicas" if receipt["num_replicas"] > 1 else ""
-    return f"Training {settings.model} on {device}, {precision}{replicas}{' with XLA' if jit_compile else ''}"
 
 
 def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placement) -> InputStream:

@@ -8,10 +8,8 @@ import logging
 import statistics
 import time
 from pathlib import Path
-from typing import Any
 
 import keras
-import numpy as np
 
 from pipeline.errors import message
 from pipeline.hardware.runtime import Runtime
@@ -27,8 +25,6 @@ STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
 # Minimum number of calls after a warm-up call, and target number of steps within the time limit.
 _TIMED_CALLS, _TIMED_STEPS = 3, 96
 _INPUT_WARM_UP_BATCHES, _INPUT_BATCHES = 20, 220
-# Lengths of the counted sequences. A single token would omit some gradients.
-_SHORT, _LONG = 2, 3
 
 _logger = logging.getLogger(__name__)
 
@@ -46,12 +42,13 @@ def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | N
     names = ("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share")
     fields = dict.fromkeys(names) | {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, compiling)}
     if history.restored == len(rows) or setup.fine_tune == HEAD:
-        reason = _not_timed(0)
+        reason = _reason()
     else:
         batch = next(iter(stream.training(0)))
-        # Counting runs no step, so it suits several processes too.
-        fields["step_flops"] = step_flops(runtime, model, batch)
-        reason = _not_timed(setup.group.processes)
+        # Counting runs no step, so it suits several processes too. CPU kernels differ between machines.
+        with without_fast_kernels():
+            fields["step_flops"] = runtime.step_flops(model, batch)
+        reason = _reason(processes=setup.group.processes)
         if setup.group.processes == 1:
             steps, reason = _steps_to_time(setup, step, epoch_seconds(rows, ()) / stream.steps_per_epoch)
     if not steps:
@@ -71,10 +68,10 @@ def _steps_to_time(setup: TrainingSetup, step: float | None, compiling: float) -
     """Steps per timed call, or 0 and the reason. ``compiling`` is seconds per step with compilation."""
     if step is None:
         if compiling > STEP_BUDGET_SECONDS:
-            return 0, _too_long(compiling, compiling=True)
+            return 0, _reason(compiling, compiling=True)
         # Training measured no step without compilation.
         step = step_alone_seconds(setup.model, setup.stream, setup.placement.runtime, steps=1, calls=0)
-    return steps_per_call(step, setup.model.steps_per_execution), _too_long(step)
+    return steps_per_call(step, setup.model.steps_per_execution), _reason(step)
 
 
 def steps_per_call(step_seconds: float, steps_per_execution: int) -> int:
@@ -113,36 +110,6 @@ def input_alone_seconds(stream: InputStream) -> float:
     return (times[-1] - times[warm_up]) / (len(times) - 1 - warm_up)
 
 
-def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None:
-    """Floating-point operations of a training step on a batch (inputs, labels). None if they cannot be counted.
-
-    Both backends count a loop once. The count of a recurrent model grows linearly with the length, so it is
-    extrapolated from short unrolled sequences, without the optimizer.
-    """
-    # CPU kernels differ between machines, and so would the count.
-    with without_fast_kernels():
-        if not any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
-            return runtime.step_flops(model, batch)
-        if not isinstance(model, keras.Sequential):
-            return None
-        inputs, labels = (np.asarray(array) for array in batch)
-        short, long = (_unrolled_flops(runtime, model, inputs[:, :size], labels[:, :size]) for size in (_SHORT, _LONG))
-    if short is None or long is None:
-        return None
-    return short + (inputs.shape[1] - _SHORT) * (long - short)
-
-
-def _unrolled_flops(runtime: Runtime, model: keras.Model, inputs: np.ndarray, labels: np.ndarray) -> float | None:
-    """Floating-point operations of the same layers, with the recurrent layers unrolled."""
-    unrolled = keras.Sequential([keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)])
-    for layer in model.layers:
-        changes = {"unroll": True} if isinstance(layer, keras.layers.RNN) else {}
-        unrolled.add(type(layer).from_config(layer.get_config() | changes))
-    unrolled.compile(keras.optimizers.SGD(), model.loss, jit_compile=False)
-    unrolled.optimizer.build(unrolled.trainable_variables)
-    return runtime.step_flops(unrolled, (inputs, labels))
-
-
 def peak_host_bytes() -> int | None:
     """Peak memory of this process in bytes since the start of the training. None if the system is not Linux."""
     try:
@@ -153,12 +120,9 @@ def peak_host_bytes() -> int | None:
 
 
 @message
-def _not_timed(processes: int) -> str:
+def _reason(step_seconds: float = 0, *, compiling: bool = False, processes: int = 0) -> str:
+    if step_seconds:
+        return f"a step took {step_seconds:.1f} s{' with compilation' if compiling else ''}, too long to repeat it"
     if processes:
         return f"a benchmark runs in one process, and the run has {processes}"
     return "this process trained no epoch, so the step is not compiled"
-
-
-@message
-def _too_long(step_seconds: float, *, compiling: bool = False) -> str:
-    return f"a step took {step_seconds:.1f} s{' with compilation' if compiling else ''}, too long to repeat it"

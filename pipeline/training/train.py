@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from pipeline.artifacts.manifest import check_contents, read_manifest
 from pipeline.errors import HardwareMismatchError, message, plural
@@ -32,21 +29,15 @@ _logger = logging.getLogger(__name__)
 
 
 def train(request: TrainRequest, folder: Path) -> RunRecord:
-    """Train a model on published records and write the run into an empty folder.
+    """Train a model on published records, write the run into an empty folder, and return its record.
 
     The run has a record, metrics, an evaluation, weights, a model and TensorBoard logs. The SHA-256 of every file of
-    the records is checked first. Checkpoints survive a failure. The caller removes them after publishing the run.
+    the records is checked first. Checkpoints survive a failure. The caller removes them after publishing the run. If
+    the device is unavailable and ``on_mismatch`` is "skip", the record has the status "skipped" and no metrics.
 
-    Returns:
-        The record of the run. If the device is unavailable and ``on_mismatch`` is "skip", its status is "skipped" and
-        it has no metrics.
-
-    Raises:
-        DamagedArtifactError: A shard differs from the manifest.
-        HardwareMismatchError: The requested device is unavailable.
-        StorageError: The disk lacks space for checkpoints and model.
-        SettingsError: The batch does not fit the data or the replicas, the model is for another problem, or the
-            processes cannot train together.
+    DamagedArtifactError: A shard differs from the manifest. HardwareMismatchError: The requested device is unavailable.
+    StorageError: The disk lacks space for checkpoints and model. SettingsError: The batch does not fit the data or the
+    replicas, the model is for another problem, or the processes cannot train together.
     """
     group = request.group
     group.join(timeout_seconds=request.settings.join_timeout_seconds)
@@ -110,10 +101,16 @@ def _train(setup: TrainingSetup) -> dict:
     predictions = train_epochs(setup, history, summaries)
     clock.enter("evaluation")
     epoch = select_epoch(setup, history)
+    _logger.info("Evaluating on the test split.")
+    test, evaluation = setup.evaluated["test"], setup.problem.evaluation
+    validation = setup.evaluated.get("validation")
+    run = EvaluatedRun(setup.model, settings, setup.stream, test, setup.manifest, setup.folder, validation)
     with setup.evaluating():
-        images = _evaluate(setup, predictions.get("test") if epoch == len(history.rows) else None)
+        known = predictions.get("test") if epoch == len(history.rows) else None
+        facts, images = evaluation.evaluate(known or evaluation.predict(setup.model, test), run)
         augmentation = settings.test_time_augmentation
         augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, augmentation)
+    (setup.folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     summaries.write_run({**setup.request_fields, "precision": setup.precision}, images, setup.problem.units)
     clock.enter("saving")
     _logger.info("Saving the model.")
@@ -122,17 +119,6 @@ def _train(setup: TrainingSetup) -> dict:
     times = _time_breakdown(setup, history)
     ended = "epochs" if len(history.rows) == settings.epochs else "patience"
     return {**result_fields(setup, history, epoch), **augmented, "ended": ended, "time_breakdown": times}
-
-
-def _evaluate(setup: TrainingSetup, predictions: Any) -> Mapping[str, np.ndarray]:
-    """Evaluate the model on the test split, from its predictions if they exist. Return images for TensorBoard."""
-    _logger.info("Evaluating on the test split.")
-    test, evaluation = setup.evaluated["test"], setup.problem.evaluation
-    validation = setup.evaluated.get("validation")
-    run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder, validation)
-    facts, images = evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
-    (setup.folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return images
 
 
 def _time_breakdown(setup: TrainingSetup, history: History) -> dict:

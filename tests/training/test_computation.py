@@ -9,11 +9,11 @@ from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
-    global compiled_model, keras, recipe_overrides, step_flops
+    global compiled_model, keras, recipe_overrides, without_fast_kernels
     import keras
 
+    from pipeline.models.cpu_kernels import without_fast_kernels
     from pipeline.training.model import compiled_model, recipe_overrides
-    from pipeline.training.timing import step_flops
 
 
 BATCH = 8
@@ -45,13 +45,16 @@ def test_the_schedule_of_the_learning_rate_spans_all_epochs(small_records):
     assert min(rates[:-1]) > rates[-1] == pytest.approx(0, abs=1e-6)
 
 
+def step_flops(model: "keras.Model") -> float:
+    batch = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int32)
+    with without_fast_kernels():
+        return place(TrainSettings(device="cpu")).runtime.step_flops(model, batch)
+
+
 def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):
     counted = []
     for precision in ("float32", "bfloat16"):
-        settings = TrainSettings(device="cpu")
-        model = compiled(small_records, precision=precision, training_recipe="baseline")
-        images, labels = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int32)
-        counted.append(step_flops(place(settings).runtime, model, (images, labels)))
+        counted.append(step_flops(compiled(small_records, precision=precision, training_recipe="baseline")))
     assert counted[0] == pytest.approx(counted[1], rel=0.01)
     # Its layers multiply 33.1 million times per image, forward and twice backward. Elementwise operations come on top.
     assert 6 * 33.1e6 * 0.95 * BATCH < counted[0] < 6 * 33.1e6 * 1.3 * BATCH
@@ -60,8 +63,7 @@ def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):
 @pytest.mark.slow
 def test_the_operations_of_muon_are_counted(small_records):
     model = compiled(small_records, precision="float32", training_recipe="muon")
-    images, labels = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int32)
-    counted = step_flops(place(TrainSettings(device="cpu")).runtime, model, (images, labels))
+    counted = step_flops(model)
     assert 6 * 33.1e6 * 0.95 * BATCH < counted - muon_flops(model) < 6 * 33.1e6 * 1.3 * BATCH
 
 

@@ -38,33 +38,25 @@ def test_a_run_leaves_its_record(trained):
 
 
 @pytest.mark.parametrize(
-    ("steps", "fine_tune", "said"),
+    ("steps", "said"),
     [
         # A compilation of 100 s, and then 0.5 s for each step.
-        ([(1, 100.0), (5, 102.0), (8, 103.5), (9, 104.0)], "", ["Training takes about 46 s more."]),
-        ([(40, 100.0), (80, 120.0)], "", []),
-        ([(1, 100.0), (5, 102.0)], "", []),
+        ([(1, 100.0), (5, 102.0), (8, 103.5), (9, 104.0)], ["Training takes about 46 s more."]),
+        ([(40, 100.0), (80, 120.0)], []),
+        ([(1, 100.0), (5, 102.0)], []),
         (
             [(0, 100.0), (2, 104.0)],
-            "",
             [
                 "Training takes about 3 min more.",
-                "An epoch takes about 2 min. Lower [Train] epochs or select a smaller [Train] model.",
-            ],
-        ),
-        (
-            [(0, 100.0), (98, 296.0)],
-            "head_then_full",
-            [
-                "An epoch takes about 2 min. Lower [Train] epochs or set [Train] fine_tune = head, which trains only "
-                "the last layer."
+                "An epoch takes about 2 min. Lower [Train] epochs, select a smaller [Train] model or, for a pretrained "
+                "model, set [Train] fine_tune = head.",
             ],
         ),
     ],
 )
-def test_the_remaining_time_is_logged_once_from_the_steps_after_the_first(steps, fine_tune, said, monkeypatch, caplog):
+def test_the_remaining_time_is_logged_once_from_the_steps_after_the_first(steps, said, monkeypatch, caplog):
     caplog.set_level("INFO")
-    estimate = loop._Estimate(2, 50, fine_tune=fine_tune)
+    estimate = loop._Estimate(2, 50)
     for step, seconds in steps:
         monkeypatch.setattr("time.perf_counter", lambda now=seconds: now)
         estimate(step)
