@@ -103,12 +103,12 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         if identity.get("run") != fingerprint:
             continue
         saved = identity.get("used") or {}
-        changes = [
-            f"{name} {saved.get(name)!r} → {value!r}" for name, value in used.items() if saved.get(name) != value
-        ]
-        if changes:
+        changed = [name for name, value in used.items() if saved.get(name) != value]
+        if changed:
             _logger.warning(
-                "Ignoring checkpoint %s, because it used other inputs: %s", candidate.name, ", ".join(changes)
+                "Ignoring checkpoint %s, because it used other inputs: %s",
+                candidate.name,
+                ", ".join(f"{name} {saved.get(name)!r} → {used[name]!r}" for name in changed),
             )
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)

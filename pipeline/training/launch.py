@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FeaturesArtifact:
-    """Folder and identity of the artifact with the features of a frozen backbone (features.py)."""
+    """Folder and identity of the artifact with the features of a frozen backbone (fine_tuning.py)."""
 
     folder: Path
     identity: dict[str, Any]

@@ -29,8 +29,8 @@ from pipeline.training.checkpoint import (
     variables_of,
 )
 from pipeline.training.fine_tuning import fit_head, head_model
+from pipeline.training.results import Summaries
 from pipeline.training.setup import TrainingSetup
-from pipeline.training.summaries import Summaries
 
 #: The metrics of each epoch.
 Rows = Sequence[Mapping[str, float]]

@@ -256,8 +256,10 @@ def _read(file: Path, model: keras.Model) -> dict[str, np.ndarray]:
     # Readers of untrusted files raise many types of exceptions.
     except Exception as error:
         text = " ".join(str(error).split())[:400]
-        remedy = "Remove it to download it again" if file.suffix == ".h5" else "Pass a .keras or .safetensors file"
-        raise SettingsError(f"[Train] initial_weights: cannot read {file} ({text}). {remedy}.") from error
+        raise SettingsError(
+            f"[Train] initial_weights: cannot read {file} ({text}). "
+            + ("Remove it to download it again." if file.suffix == ".h5" else "Pass a .keras or .safetensors file.")
+        ) from error
 
 
 def _load_error(variables: Mapping[str, keras.Variable], weights: Mapping[str, np.ndarray]) -> str:

@@ -1,4 +1,4 @@
-"""Results of a training: fields of the record, files of the model, and test-time augmentation."""
+"""Results of a training: fields of the record, TensorBoard logs, files of the model, and test-time augmentation."""
 
 import json
 import logging
@@ -10,16 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 import keras
+import numpy as np
+import tensorflow as tf
 from safetensors.numpy import save
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.runtime import Runtime
 from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.models.model import named_weights
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
+from pipeline.problems.units import Units
 from pipeline.runs.load_model import load_trained
-from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME, examples_per_second
+from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, TENSORBOARD_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
 from pipeline.settings.training import MODELS, TrainSettings
 from pipeline.streams.tf_data import InputStream
@@ -36,12 +40,9 @@ def request_fields(request: TrainRequest, manifest: Mapping) -> dict:
     initial, problem = request.initial, problem_of_records(manifest)
     task, splits, image = problem.task(manifest), manifest["splits"], manifest.get("image")
     stored = image and {
-        "encoding": image["encoding"],
+        **{name: image[name] for name in ("encoding", "resize", "store_side", "store_quality")},
         "image_size": image["size"],
         **dict(zip(("smallest_side", "median_side", "largest_side"), manifest["source"]["shorter_sides"], strict=True)),
-        "resize": image["resize"],
-        "store_side": image["store_side"],
-        "store_quality": image["store_quality"],
         "num_examples": sum(split["num_examples"] for split in splits.values()),
         "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
         "skipped": manifest["source"]["skipped"],
@@ -183,3 +184,54 @@ def reevaluate(
     record = trained.record.model_copy(update={"test_time_augmentation": test_time_augmentation, **fields})
     write_record(folder, record)
     return record
+
+
+class Summaries:
+    """Writer of a run's TensorBoard logs. ``write_run`` closes the files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / TENSORBOARD_NAME
+        self._writers = {name: tf.summary.create_file_writer(str(self._folder / name)) for name in ("train", "test")}
+
+    def write_epoch(self, row: Mapping[str, float]) -> None:
+        """Write the scalars of one epoch."""
+        for name, prefix in (("train", ""), ("test", "test_")):
+            with self._writers[name].as_default(step=row["epoch"]):
+                for metric in ("loss", "accuracy"):
+                    if (value := row[f"{prefix}{metric}"]) is not None:
+                        tf.summary.scalar(f"epoch_{metric}", value)
+        with self._writers["train"].as_default(step=row["epoch"]):
+            tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
+            tf.summary.scalar("examples_per_second", row["examples_per_second"])
+
+    def write_run(self, record: Mapping[str, object], images: Mapping[str, np.ndarray], units: Units) -> None:
+        """Write the hyperparameters and images, then close the files.
+
+        ``record`` has the settings, precision and fingerprint. ``images`` are uint8 (n, height, width, channels).
+        """
+        # With boto3, this takes a quarter of a second to import, and training can start without it.
+        from tensorboard.plugins.hparams import api as hparams
+
+        tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
+        self._writers["run"] = writer = tf.summary.create_file_writer(str(self._folder))
+        with writer.as_default(step=record["epochs"]):
+            hparams.hparams_config(
+                hparams=[hparams.HParam(name) for name in tuned],
+                metrics=[
+                    hparams.Metric("epoch_accuracy", group="test", display_name="test accuracy"),
+                    hparams.Metric("epoch_loss", group="test", display_name="test loss"),
+                    hparams.Metric("examples_per_second", group="train", display_name=units.rate),
+                ],
+            )
+            hparams.hparams(tuned, trial_id=record["fingerprint"][:12])
+            for name, tiles in images.items():
+                tf.summary.image(name, tiles, max_outputs=len(tiles))
+        for writer in self._writers.values():
+            writer.close()
+
+
+def profile(model: keras.Model, stream: InputStream, folder: Path, *, runtime: Runtime, steps: int) -> None:
+    """Write a profile of ``steps`` training steps. The steps change the weights of ``model``."""
+    batches = stream.training(0).take(min(steps, stream.steps_per_epoch))
+    with runtime.profile(folder / TENSORBOARD_NAME):
+        model.fit(batches, shuffle=False, verbose=0)

@@ -17,9 +17,16 @@ from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
 from pipeline.training.loop import restore, select_epoch, train_epochs
-from pipeline.training.results import augmented_accuracies, request_fields, result_fields, save_model, skipped_fields
+from pipeline.training.results import (
+    Summaries,
+    augmented_accuracies,
+    profile,
+    request_fields,
+    result_fields,
+    save_model,
+    skipped_fields,
+)
 from pipeline.training.setup import Clock, TrainingSetup
-from pipeline.training.summaries import Summaries, profile
 from pipeline.training.timing import measure
 
 # Labels in the log.

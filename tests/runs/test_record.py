@@ -74,7 +74,8 @@ def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     from pipeline.problems.units import units_of
-    from pipeline.training.summaries import TENSORBOARD_NAME, Summaries
+    from pipeline.runs.metrics import TENSORBOARD_NAME
+    from pipeline.training.results import Summaries
 
     Summaries(tmp_path).write_run(Wider(**RUN, dropout=0.25).model_dump(), {}, units_of("next_token"))
     events = (tmp_path / TENSORBOARD_NAME).glob("events*")
