@@ -21,24 +21,23 @@ _TPUS = {
 }
 # PCI class of processing accelerators, for TPUs newer than this list. Google's other devices have other classes.
 _PROCESSING_ACCELERATOR = "0x12"
-_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_CPU, _PCI_DEVICES = Path("/proc/cpuinfo"), Path("/sys/bus/pci/devices")
 _ROOT = Path("/")
 # Instruction sets that determine the speed of a model, by vector width and native bfloat16 and int8 products.
 _REPORTED_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
 
-_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 # Instruction sets with which TensorFlow 2.21 enables oneDNN by itself.
 _ONEDNN_CPU_FLAGS = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
 
 
 def cpu_model() -> str:
     """Name of the processor."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
+    return _value(_read(_CPU), "model name") or platform.processor() or platform.machine()
 
 
 def cpu_flags() -> set[str]:
     """Instruction sets of the processor, in Linux's spelling."""
-    return set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+    return set((_value(_read(_CPU), "flags") or _value(_read(_CPU), "Features")).split())
 
 
 def onednn_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -46,9 +45,8 @@ def onednn_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
     With AVX2 alone, models train 1.1 to 1.5 times as fast (docs/LOG.md). The environment takes precedence.
     """
-    flags = cpu_flags()
-    is_off = "avx2" in flags and not flags & _ONEDNN_CPU_FLAGS and _ONEDNN not in environment
-    return {_ONEDNN: "1"} if is_off else {}
+    flags, name = cpu_flags(), "TF_ENABLE_ONEDNN_OPTS"
+    return {name: "1"} if "avx2" in flags and not flags & _ONEDNN_CPU_FLAGS and name not in environment else {}
 
 
 def granted_cores() -> int:
@@ -114,10 +112,6 @@ def _memory() -> Any:
     import psutil
 
     return psutil.virtual_memory()
-
-
-def _cpuinfo(field: str) -> str:
-    return _value(_read(Path("/proc/cpuinfo")), field)
 
 
 def _value(text: str, field: str, separator: str = ":") -> str:

@@ -48,8 +48,8 @@ _LOG_LEVELS = {
     "tasks": logging.INFO,
     # TFDS logs each file that it opens, and its deprecations.
     "absl": logging.ERROR,
-    # MirroredStrategy logs every reduction that it traces.
-    "tensorflow": logging.WARNING,
+    # MirroredStrategy logs every reduction that it traces, and the count of operations its deprecations.
+    "tensorflow": logging.ERROR,
     # Beam logs the start and end of each job server.
     "apache_beam.utils.subprocess_server": logging.ERROR,
 }
@@ -92,12 +92,12 @@ def in_child(
     current_backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
     if os.environ.get(IN_PROCESS) == "1" and backend == current_backend and not in_new_process:
         return None if arguments is None else pkgutil.resolve_name(function)(**arguments)
-    shared = _shared_child(cpu_devices) if backend == _TENSORFLOW and not in_new_process else None
-    child = shared or _Child(backend, cpu_devices, is_in_process_group=is_in_process_group)
+    is_shared = backend == _TENSORFLOW and not in_new_process
+    child = _shared_child(cpu_devices) if is_shared else _Child(backend, cpu_devices, is_in_process_group)
     try:
         result = child.call(function, arguments)
     finally:
-        if not shared:
+        if not is_shared:
             child.kill()
     return of_class(returns, result) if returns else result
 
@@ -125,7 +125,7 @@ def set_log_levels() -> None:
 class _Child:
     """Child process with a fixed backend and number of logical CPU devices."""
 
-    def __init__(self, backend: str, cpu_devices: int, *, is_in_process_group: bool = False) -> None:
+    def __init__(self, backend: str, cpu_devices: int, is_in_process_group: bool = False) -> None:
         self.cpu_devices = cpu_devices
         self._is_in_process_group, self._stderr_lines, self._is_killed = is_in_process_group, [], False
         environment = {
@@ -138,10 +138,10 @@ class _Child:
         if not machine.has_gpu_driver():
             # TensorFlow reports the missing driver as an error. Level 3 shows only fatal errors.
             environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        options = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         # In a separate process group, Ctrl-C does not reach the child. This process ends the child and its children.
-        options = {"env": environment, "process_group": 0, "encoding": "utf-8", "errors": "replace"}
-        self.process = subprocess.Popen([sys.executable, "-P", "-m", "pipeline.stage_process"], **pipes, **options)
+        options |= {"env": environment, "process_group": 0, "encoding": "utf-8", "errors": "replace"}
+        self.process = subprocess.Popen([sys.executable, "-P", "-m", "pipeline.stage_process"], **options)
         self._stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
         self._stderr_thread.start()
 

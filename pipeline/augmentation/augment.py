@@ -62,7 +62,7 @@ class Augmentation:
     def _changed(self, images: tf.Tensor, indices: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         window = None
         for name, number in self._operations:
-            draws = self._draws(indices, epoch, name)
+            draws = Draws(indices, seed=self._seed, epoch=epoch, operation=name)
             if name in _WINDOWS:
                 window = _WINDOWS[name](window or image_ops.Window.identity(images), draws, number)
             else:
@@ -86,11 +86,9 @@ class Augmentation:
 
     def _weights(self, indices: tf.Tensor, epoch: tf.Tensor | int) -> tf.Tensor:
         """Share of each example in its mixture in units of 1 / 256, int32 (batch,)."""
-        quantile = self._draws(indices, epoch, _MIXUP).integer(0, 0, len(self._quantiles) - 1)
+        draws = Draws(indices, seed=self._seed, epoch=epoch, operation=_MIXUP)
+        quantile = draws.integer(0, 0, len(self._quantiles) - 1)
         return tf.cast(tf.round(tf.gather(tf.constant(self._quantiles), quantile) * _STEPS), tf.int32)
-
-    def _draws(self, indices: tf.Tensor, epoch: tf.Tensor | int, name: str) -> Draws:
-        return Draws(indices, seed=self._seed, epoch=epoch, operation=name)
 
 
 def beta_quantiles(alpha: float) -> np.ndarray:

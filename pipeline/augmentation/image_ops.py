@@ -62,21 +62,15 @@ def alternating_flip(window: Window, draws: Draws, _: None) -> Window:
 
 def crop(window: Window, draws: Draws, pixels: int) -> Window:
     """Pad each image with reflected pixels and crop it to its size at a random position."""
-    return replace(
-        window,
-        rows=_reflected(window.rows, draws.integer(0, -pixels, pixels)),
-        columns=_reflected(window.columns, draws.integer(1, -pixels, pixels)),
-    )
+    rows, columns = (draws.integer(number, -pixels, pixels) for number in range(2))
+    return replace(window, rows=_reflected(window.rows, rows), columns=_reflected(window.columns, columns))
 
 
 def translate(window: Window, draws: Draws, share: float) -> Window:
     """Shift each image by at most ``share`` of its sides. Uncovered pixels become gray."""
     rows, columns = (max(1, round(share * side.shape[1])) for side in (window.rows, window.columns))
-    return Window(
-        _moved(window.rows, draws.integer(0, -rows, rows)),
-        _moved(window.columns, draws.integer(1, -columns, columns)),
-        outside=True,
-    )
+    down, right = draws.integer(0, -rows, rows), draws.integer(1, -columns, columns)
+    return Window(_moved(window.rows, down), _moved(window.columns, right), outside=True)
 
 
 def random_resized_crop(images: tf.Tensor, draws: Draws, min_area: float) -> tf.Tensor:

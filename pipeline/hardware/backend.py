@@ -12,20 +12,14 @@ from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 
 # Packages for JAX on NVIDIA GPUs, one per CUDA version.
 _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
-# Variables of kernels, threads, compilers and matmul precision. Prefixes end in an underscore.
+# Prefixes of variables of kernels, threads, compilers and matmul precision.
 _COMPUTATION = (
     *("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "XLA_FLAGS"),
     *("TF_CUDNN_", "TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "LIBTPU_INIT_ARGS"),
     *("OMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_NUM_THREADS", "JAX_"),
 )
 # Variables of JAX's placement, logs and caches.
-_NOT_COMPUTATION = (
-    "JAX_PLATFORMS",
-    "JAX_PLATFORM_NAME",
-    "JAX_COORDINATOR_",
-    "JAX_COMPILATION_CACHE_",
-    "JAX_TRACEBACK_",
-)
+_NOT_COMPUTATION = ("JAX_PLATFORM", "JAX_COORDINATOR_", "JAX_COMPILATION_CACHE_", "JAX_TRACEBACK_")
 # Variables that change memory or placement only. The receipt lists them as evidence.
 _EVIDENCE = (
     *("JAX_PLATFORMS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR"),
@@ -58,17 +52,10 @@ def require_backend(settings: TrainSettings) -> None:
 
 def computation_flags(environment: Mapping[str, str]) -> dict[str, str]:
     """Environment variables that change the computation or its speed."""
-    return {
-        name: environment[name]
-        for name in sorted(environment)
-        if _matches(name, _COMPUTATION) and not _matches(name, _NOT_COMPUTATION)
-    }
+    names = (name for name in sorted(environment) if name.startswith(_COMPUTATION))
+    return {name: environment[name] for name in names if not name.startswith(_NOT_COMPUTATION)}
 
 
 def flags(environment: Mapping[str, str]) -> dict[str, str]:
     """``computation_flags``, plus variables that change memory or placement."""
     return computation_flags(environment) | {name: environment[name] for name in _EVIDENCE if name in environment}
-
-
-def _matches(name: str, variables: tuple[str, ...]) -> bool:
-    return any(name == entry or (entry.endswith("_") and name.startswith(entry)) for entry in variables)

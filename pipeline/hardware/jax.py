@@ -71,9 +71,6 @@ class Jax(Runtime):
 
     @contextlib.contextmanager
     def evaluating(self, strategy: tuple[jax.Device, ...]) -> Iterator[None]:
-        if len(strategy) == 1:
-            yield
-            return
         # A distribution divides each batch evenly, but the last batch of a split may be smaller.
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)

@@ -130,15 +130,8 @@ class TensorFlow(Runtime):
         # TensorFlow would count the operations of a loop only once.
         if any("While" in operation.type for operation in graph.get_operations()):
             return None
-        options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-        # TensorFlow has no newer function to count operations, and this one logs a deprecation warning.
-        level = tf.get_logger().level
-        tf.get_logger().setLevel("ERROR")
-        try:
-            counted = tf.compat.v1.profiler.profile(graph, options={**options, "output": "none"})
-        finally:
-            tf.get_logger().setLevel(level)
-        return float(counted.total_float_ops) or None
+        options = {**tf.compat.v1.profiler.ProfileOptionBuilder.float_operation(), "output": "none"}
+        return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops) or None
 
     def describe(self, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         build, threading = tf.sysconfig.get_build_info(), tf.config.threading

@@ -19,6 +19,7 @@ _is_disabled = False
 _CHANNELS_PER_PIXEL = 32
 _LARGEST_KERNEL = 3
 _DTYPES = ("float32", "bfloat16")
+_SAME = {"strides": [1, 1, 1, 1], "padding": "SAME"}
 # Numbers of the pixels in a 2×2 block, in the layout (batch, height // 2, 2, width // 2, 2, channels).
 _PIXEL_NUMBERS = np.array([[0, 1], [2, 3]])[None, None, :, None, :, None]
 
@@ -100,9 +101,8 @@ def _convolution_op(layer: keras.layers.Conv2D) -> Callable | None:
 def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
     """Gradient of the images (batch, height, width, inputs), for a kernel (height, width, inputs, filters)."""
     if images.dtype != tf.float32:
-        return tf.raw_ops.Conv2DBackpropInput(
-            input_sizes=tf.shape(images), filter=kernel, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
-        )
+        sizes = tf.shape(images)
+        return tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=of_outputs, **_SAME)
     # A convolution with the flipped kernel. Without oneDNN, TensorFlow's kernel takes up to seven times as long.
     flipped = tf.transpose(tf.reverse(kernel, [0, 1]), [0, 1, 3, 2])
     return tf.nn.conv2d(of_outputs, flipped, 1, "SAME")
@@ -110,9 +110,8 @@ def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> t
 
 def _of_kernel(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
     if images.dtype == tf.float32 or not _uses_products(images.shape[1:3], kernel.shape):
-        return tf.raw_ops.Conv2DBackpropFilter(
-            input=images, filter_sizes=kernel.shape, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
-        )
+        sizes = kernel.shape
+        return tf.raw_ops.Conv2DBackpropFilter(input=images, filter_sizes=sizes, out_backprop=of_outputs, **_SAME)
     # A matrix product per kernel position. With few pixels and many channels, TensorFlow's kernel takes up to three
     # times as long. Without this dependency, TensorFlow would copy the images early and use more memory.
     with tf.control_dependencies([of_outputs]):

@@ -7,6 +7,7 @@ one gather. The batches equal those of ``tf_data.py`` from memory.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,8 @@ class Split:
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str, **contents: Any) -> "Split":
         """Open a split of the records in ``folder``. ``contents`` are fields of the problem, see ``open_split``."""
-        shards = sorted(
-            (entry for entry in manifest["files"] if entry.get("split") == split),
-            key=lambda entry: entry["shard_index"],
-        )
+        shards = [entry for entry in manifest["files"] if entry.get("split") == split]
+        shards.sort(key=itemgetter("shard_index"))
         spec = spec_from_json(manifest["feature_spec"])
         return cls(
             name=split,

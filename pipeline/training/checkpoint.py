@@ -80,8 +80,9 @@ def save_checkpoint(
 
 def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
     """Peak disk space in bytes beyond the present checkpoints: two checkpoints, or a checkpoint and two models."""
-    model_bytes = sum(math.prod(variable.shape) * 4 for variable in model.variables)
-    optimizer_bytes = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
+    model_bytes, optimizer_bytes = (
+        sum(4 * math.prod(variable.shape) for variable in owner.variables) for owner in (model, model.optimizer)
+    )
     checkpoint_bytes = optimizer_bytes + model_bytes * (2 if keep_best else 1)
     return max(0, checkpoint_bytes + max(checkpoint_bytes, 2 * model_bytes) - used_bytes(folder))
 
@@ -89,8 +90,7 @@ def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:
     """Load the newest valid checkpoint of this run into ``model``. Checkpoints with another ``used`` are ignored.
 
-    Returns:
-        The history of the run, which is empty if no checkpoint is valid.
+    Return the history of the run, which is empty if no checkpoint is valid.
     """
     for candidate in sorted(folder.glob("epoch-*"), reverse=True):
         try:
@@ -103,13 +103,10 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         if identity.get("run") != fingerprint:
             continue
         saved = identity.get("used") or {}
-        changed = [name for name, value in used.items() if saved.get(name) != value]
-        if changed:
-            _logger.warning(
-                "Ignoring checkpoint %s, because it used other inputs: %s",
-                candidate.name,
-                ", ".join(f"{name} {saved.get(name)!r} → {used[name]!r}" for name in changed),
-            )
+        differing = {name: saved.get(name) for name, value in used.items() if saved.get(name) != value}
+        if differing:
+            expected = {name: used[name] for name in differing}
+            _logger.warning("Ignoring checkpoint %s, because it used %s, not %s.", candidate.name, differing, expected)
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
         if state.keys() == variables.keys():

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -143,10 +144,9 @@ def fit_linear(
 
     found = scipy.optimize.minimize(loss_and_gradient, np.zeros(shape).ravel(), jac=True, **_L_BFGS)
     values, accuracy = outputs(found.x), None
-    if link == "softmax":
-        accuracy = float((values.argmax(axis=1) == targets.argmax(axis=1)).mean())
-    elif link == "sigmoid":
-        accuracy = float(((values > 0) == targets).mean())
+    if link != "identity":
+        is_right = values.argmax(axis=1) == targets.argmax(axis=1) if link == "softmax" else (values > 0) == targets
+        accuracy = float(is_right.mean())
     loss = float(shares @ loss_of(values, targets).sum(axis=1, dtype=float))
     # The loss of several labels or values is a mean over them, and that of values the whole square.
     loss *= {"softmax": 1, "sigmoid": 1 / shape[1], "identity": 2 / shape[1]}[link]
@@ -166,12 +166,9 @@ def _decay_for_values(features: np.ndarray, targets: np.ndarray) -> float:
 _LINKS = {
     "softmax": (
         lambda values, targets: -targets * scipy.special.log_softmax(values, axis=1),
-        lambda values: scipy.special.softmax(values, axis=1),
+        partial(scipy.special.softmax, axis=1),
     ),
-    "sigmoid": (
-        lambda values, targets: np.logaddexp(0, values) - targets * values,
-        lambda values: scipy.special.expit(values),
-    ),
+    "sigmoid": (lambda values, targets: np.logaddexp(0, values) - targets * values, scipy.special.expit),
     "identity": (lambda values, targets: (values - targets) ** 2 / 2, lambda values: values),
 }
 

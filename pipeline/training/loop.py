@@ -116,13 +116,8 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         row |= setup.group.from_chief(row)
         history.rows.append(row)
         receipt = confirm(receipt, train_devices())
-        segment = {
-            "first_epoch": history.restored + 1,
-            "last_epoch": epoch,
-            "hostname": socket.gethostname(),
-            "device_verified": receipt["device_verified"],
-            "receipt": receipt,
-        }
+        segment = {"first_epoch": history.restored + 1, "last_epoch": epoch, "hostname": socket.gethostname()}
+        segment |= {"device_verified": receipt["device_verified"], "receipt": receipt}
         history.segments = [*earlier, segment]
         history.seconds = setup.clock.seconds()
         if settings.keep == "best" and best_epoch(history.rows, metric) == epoch:

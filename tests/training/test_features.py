@@ -18,12 +18,11 @@ HEAD = {"fine_tune": "head", "epochs": 1}
 
 
 def setup_module() -> None:
-    global keras, features
+    global keras
     import keras
     from safetensors.numpy import save_file
 
     from pipeline.models.build import build_model
-    from pipeline.training import features
     from pipeline.training.model import named_weights
 
     global write_weights
@@ -61,7 +60,7 @@ def test_a_run_with_another_seed_reads_the_features_and_evaluates_as_the_saved_m
     assert (manifest["stage"], manifest["identity"], manifest["experiment"]) == ("Features", {"of": "the test"}, "e")
     assert manifest["used"]["precision"] == "float32"
     assert {file["name"] for file in manifest["files"]} == {"train.safetensors", "test.safetensors"}
-    monkeypatch.setattr(features, "_compute", refuse_to_compute)
+    monkeypatch.setattr("pipeline.training.fine_tuning._compute", refuse_to_compute)
     read = run(small_records, tmp_path / "second", **how, seed=3, weight_decay=0.1)
     assert (read["test_accuracy"], read["test_loss"]) == (computed["test_accuracy"], computed["test_loss"])
     assert (computed["beginning"]["features"], read["beginning"]["features"]) == ("computed", "read")
@@ -93,7 +92,7 @@ def test_a_run_that_was_killed_after_the_features_does_not_compute_them_again(
         patch.setattr(fine_tuning, "fit_linear", kill)
         with pytest.raises(Killed):
             run(small_records, tmp_path / "killed", **how)
-    monkeypatch.setattr(features, "_compute", refuse_to_compute)
+    monkeypatch.setattr("pipeline.training.fine_tuning._compute", refuse_to_compute)
     assert run(small_records, tmp_path / "again", **how)["test_accuracy"] > 0.1
 
 

@@ -214,7 +214,7 @@ def test_a_checkpoint_of_the_other_backend_is_refused_with_a_message(runs, small
     of_jax = runs["jax"][0].with_name("jax-checkpoints")
     again = run(small_records, tmp_path / "again", checkpoints=shutil.copytree(of_jax, tmp_path / "copy"), **PLAIN)
     assert again["epochs_restored"] == 0
-    assert "because it used other inputs: backend 'jax' → 'tensorflow'" in caplog.text
+    assert "because it used {'backend': 'jax'" in caplog.text
 
 
 @pytest.mark.parametrize("device", ["tpu", "gpu"])

@@ -11,18 +11,18 @@ from training_runs import run
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, IncompleteTrainingError, SettingsError
 from pipeline.problems.problem import EVALUATION_NAME, TEST_IMAGES_NAME
-from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, TENSORBOARD_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
-    global keras, load_file, loop, named_weights, summaries, tf
+    global keras, load_file, loop, named_weights, tf
     import keras
     import tensorflow as tf
     from safetensors.numpy import load_file
 
-    from pipeline.training import loop, summaries
+    from pipeline.training import loop
     from pipeline.training.model import named_weights
 
 
@@ -160,7 +160,7 @@ def test_tensorboard_has_train_and_test_scalars(trained):
 
     folder, _ = trained
     for name in ("train", "test"):
-        path = folder / summaries.TENSORBOARD_NAME / name
+        path = folder / TENSORBOARD_NAME / name
         events = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
         assert [event.step for event in events.Tensors("epoch_accuracy")] == [1, 2]
 
@@ -170,7 +170,7 @@ def test_tensorboard_has_hyper_parameters_and_the_images_of_mistakes(trained):
     from tensorboard.plugins.hparams import metadata
 
     folder, record = trained
-    events = EventAccumulator(str(folder / summaries.TENSORBOARD_NAME), size_guidance={"tensors": 0}).Reload()
+    events = EventAccumulator(str(folder / TENSORBOARD_NAME), size_guidance={"tensors": 0}).Reload()
     started = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     found = metadata.parse_session_start_info_plugin_data(started).hparams
     assert found["global_batch_size"].number_value == 32
