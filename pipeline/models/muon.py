@@ -15,6 +15,7 @@ from pipeline.models.model import named_layers
 # Coefficients of a·x + b·x³ + c·x⁵ on singular values. Five iterations map values above 0.001 to 0.7 … 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _TINY = 1e-7
+_ITERATIONS, _MOMENTUM, _SGD_MOMENTUM = 3, 0.6, 0.85
 
 
 def orthogonal(matrix: keras.KerasTensor, iterations: int) -> keras.KerasTensor:
@@ -41,10 +42,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.24,
         *,
-        momentum: float = 0.6,
-        iterations_of_newton_schulz: int = 3,
         sgd_ratio: float = 1.0,
-        sgd_momentum: float = 0.85,
         exclude: Sequence[str] = (),
         rates: Mapping[str, float] = MappingProxyType({}),
         name: str = "kernel_muon",
@@ -56,9 +54,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         expressions of paths to factors on the learning rate, not on weight decay. The first match counts.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
-        self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
-        self.sgd_ratio, self.sgd_momentum, self.exclude = sgd_ratio, sgd_momentum, tuple(exclude)
-        self.rates = dict(rates)
+        self.sgd_ratio, self.exclude, self.rates = sgd_ratio, tuple(exclude), dict(rates)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Create a momentum for each variable."""
@@ -86,7 +82,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         rate = keras.ops.cast(learning_rate * self.factors[index], variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
         is_matrix = self.are_matrices[index]
-        share = self.momentum if is_matrix else self.sgd_momentum
+        share = _MOMENTUM if is_matrix else _SGD_MOMENTUM
         momentum = self.momenta[index] * share + gradient
         self.assign(self.momenta[index], momentum)
         ahead = gradient + momentum * share
@@ -94,14 +90,13 @@ class KernelMuon(keras.optimizers.Optimizer):
             self.assign_sub(variable, rate * self.sgd_ratio * ahead)
             return
         columns = variable.shape[-1]
-        update = orthogonal(keras.ops.reshape(ahead, (-1, columns)), self.iterations_of_newton_schulz)
+        update = orthogonal(keras.ops.reshape(ahead, (-1, columns)), _ITERATIONS)
         scale = columns**0.5 / (keras.ops.norm(keras.ops.reshape(variable, (-1,))) + _TINY)
         self.assign(variable, variable * scale - rate * keras.ops.reshape(update, variable.shape))
 
     def get_config(self) -> dict:
         """Arguments of the constructor."""
-        names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum", "exclude", "rates")
-        return super().get_config() | {name: getattr(self, name) for name in names}
+        return super().get_config() | {"sgd_ratio": self.sgd_ratio, "exclude": self.exclude, "rates": self.rates}
 
 
 def last_matrices(model: keras.Model) -> list[keras.Variable]:

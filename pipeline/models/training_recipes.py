@@ -9,6 +9,7 @@ import keras
 
 from pipeline.errors import SettingsError
 from pipeline.models.muon import KernelMuon
+from pipeline.settings.training import OF_THE_RECIPE, TrainSettings
 
 
 @dataclass(frozen=True)
@@ -30,31 +31,23 @@ class Recipe:
     decays_vectors: bool = False
 
 
-def make_optimizer(
-    training_recipe: Recipe,
-    *,
-    total_steps: int,
-    global_batch_size: int,
-    scale_learning_rate: str,
-    learning_rate: float | None = None,
-    weight_decay: float | None = None,
-) -> keras.optimizers.Optimizer:
-    """Build the recipe's optimizer for ``total_steps`` updates. ``learning_rate`` and ``weight_decay`` override it.
+def make_optimizer(recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.optimizers.Optimizer:
+    """Build the recipe's optimizer for ``total_steps`` updates. Settings override its learning rate and weight decay.
 
-    ``scale_learning_rate`` "linear" multiplies the rate by the ratio of the batch size to the reference (Goyal et al.
-    2017). "sqrt" multiplies it by the root of this ratio (Krizhevsky 2014, for LAMB You et al. 2020). SettingsError:
-    ``learning_rate`` overrides a schedule, and the recipe does not state its peak.
+    [Train] scale_learning_rate "linear" multiplies the rate by the ratio of the batch size to the reference (Goyal et
+    al. 2017). "sqrt" multiplies it by the root of this ratio (Krizhevsky 2014, for LAMB You et al. 2020).
+    SettingsError: the settings override a schedule, and the recipe does not state its peak.
     """
-    ratio = global_batch_size / training_recipe.reference_batch_size
-    scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
-    if learning_rate is not None:
+    ratio = settings.global_batch_size / recipe.reference_batch_size
+    scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[settings.scale_learning_rate]
+    if settings.learning_rate != OF_THE_RECIPE:
         # Scaling keeps the form of the schedule.
-        peak = training_recipe.learning_rate or _constant_rate(training_recipe.optimizer(total_steps, 1.0))
-        scale = scale * learning_rate / peak
-    optimizer = training_recipe.optimizer(total_steps, scale)
-    if weight_decay is not None:
+        peak = recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0))
+        scale = scale * settings.learning_rate / peak
+    optimizer = recipe.optimizer(total_steps, scale)
+    if settings.weight_decay != OF_THE_RECIPE:
         # Every Keras optimizer supports weight decay, decoupled from the gradient (Loshchilov and Hutter 2019).
-        optimizer.weight_decay = weight_decay or None
+        optimizer.weight_decay = settings.weight_decay or None
     return optimizer
 
 
@@ -140,7 +133,5 @@ ADAM_COSINE = _recipe(
 MUON = _recipe(0.24, _muon, label_smoothing=0.2, reference_batch_size=2_000, decays_vectors=True)
 # This recipe is for pretrained models, whose weights should change little.
 FINE_TUNING = _recipe(
-    3e-4,
-    lambda rate, steps: keras.optimizers.Adam(WarmUpCosineDecay(rate, steps, warm_up=0.1)),
-    label_smoothing=0.1,
+    3e-4, lambda rate, steps: keras.optimizers.Adam(WarmUpCosineDecay(rate, steps, warm_up=0.1)), label_smoothing=0.1
 )

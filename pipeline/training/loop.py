@@ -19,7 +19,7 @@ from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.models.model import assign
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
-from pipeline.settings.training import HEAD, HEAD_THEN_FULL, TrainSettings
+from pipeline.settings.training import HEAD, HEAD_THEN_FULL
 from pipeline.training.checkpoint import (
     History,
     bytes_needed,
@@ -94,11 +94,8 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         finished, host = len(history.rows), earlier[-1]["hostname"]
         _logger.info("Resuming after epoch %d/%d, which was trained on host %s.", finished, settings.epochs, host)
     train_devices = setup.placement.runtime.observe_training(model)
-    identity = {
-        "fingerprint": setup.request.fingerprint,
-        "used": setup.used(),
-        "belongs_to": {name: fields.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
-    }
+    belongs_to = {name: fields.get(name) for name in ("experiment", "records_fingerprint", "initial_run")}
+    identity = {"fingerprint": setup.request.fingerprint, "used": setup.used(), "belongs_to": belongs_to}
 
     def write_row(row: Mapping[str, float]) -> None:
         append_metrics(setup.folder / METRICS_NAME, row)
@@ -108,7 +105,13 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         write_row(row)
     predictions: dict[str, Any] = {}
     estimate = _Estimate(settings.epochs, setup.stream.steps_per_epoch)
-    while not _is_over(history.rows, settings, metric):
+    while len(history.rows) < settings.epochs:
+        if has_lost_patience(history.rows, settings.patience, metric):
+            _logger.info(
+                "Stopping early after epoch %d/%d. The best epoch on the validation split is epoch %d.",
+                *(len(history.rows), settings.epochs, best_epoch(history.rows, metric)),
+            )
+            break
         epoch = len(history.rows) + 1
         row, predictions = _run_epoch(setup, epoch, estimate)
         setup.clock.enter("checkpoint")
@@ -152,17 +155,6 @@ def best_epoch(rows: Rows, metric: str) -> int:
 def has_lost_patience(rows: Rows, patience: int, metric: str) -> bool:
     """Whether the last ``patience`` epochs brought no improvement. A patience of 0 never ends."""
     return bool(patience and rows) and len(rows) - best_epoch(rows, metric) >= patience
-
-
-def _is_over(rows: Rows, settings: TrainSettings, metric: str) -> bool:
-    if len(rows) >= settings.epochs:
-        return True
-    if is_over := has_lost_patience(rows, settings.patience, metric):
-        _logger.info(
-            "Stopping early after epoch %d/%d. The best epoch on the validation split is epoch %d.",
-            *(len(rows), settings.epochs, best_epoch(rows, metric)),
-        )
-    return is_over
 
 
 def _run_epoch(setup: TrainingSetup, epoch: int, estimate: _Estimate) -> tuple[dict[str, float], dict[str, Any]]:

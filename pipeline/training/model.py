@@ -66,7 +66,8 @@ def compiled_model(
     is_depthwise = partial(has_depthwise_convolutions, settings.model, task)
     precision = choose_precision(settings.precision, placement, is_depthwise)
     jit_compile = choose_jit_compile(settings.jit_compile, placement)
-    loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", training_recipe.label_smoothing))
+    smoothing = settings.label_smoothing
+    loss = problem.loss(outputs, training_recipe.label_smoothing if smoothing == OF_THE_RECIPE else smoothing)
     # This call also clears JAX's distribution, so it precedes the scope.
     keras.utils.clear_session()
     placement.runtime.set_matmul_precision(precision)
@@ -96,25 +97,12 @@ def seeded_model(manifest: Mapping, settings: TrainSettings, precision: str) -> 
     return build_for_task(problem_of_records(manifest).task(manifest), settings.model, precision)
 
 
-def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
-    """Settings that override the training recipe's learning rate, weight decay and label smoothing."""
-    values = {name: getattr(settings, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
-    return {name: value for name, value in values.items() if value != OF_THE_RECIPE}
-
-
 def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
-    overrides = recipe_overrides(settings)
-    optimizer = make_optimizer(
-        recipe,
-        total_steps=total_steps,
-        global_batch_size=settings.global_batch_size,
-        scale_learning_rate=settings.scale_learning_rate,
-        **{name: value for name, value in overrides.items() if name != "label_smoothing"},
-    )
+    optimizer = make_optimizer(recipe, settings, total_steps=total_steps)
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
     # Biases and the scales of normalization layers are vectors.
-    if "weight_decay" in overrides and not recipe.decays_vectors:
+    if settings.weight_decay != OF_THE_RECIPE and not recipe.decays_vectors:
         optimizer.exclude_from_weight_decay([vector for vector in model.trainable_variables if len(vector.shape) < 2])
     # Building before the first step gives the variables the same names in a resumed run.
     optimizer.build(model.trainable_variables)

@@ -16,7 +16,6 @@ from safetensors.numpy import save
 
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.backend import choose_backend
-from pipeline.hardware.runtime import Runtime
 from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.models.model import named_weights
 from pipeline.problems import problem_of_records
@@ -227,10 +226,3 @@ class Summaries:
                 tf.summary.image(name, tiles, max_outputs=len(tiles))
         for writer in self._writers.values():
             writer.close()
-
-
-def profile(model: keras.Model, stream: InputStream, folder: Path, *, runtime: Runtime, steps: int) -> None:
-    """Write a profile of ``steps`` training steps. The steps change the weights of ``model``."""
-    batches = stream.training(0).take(min(steps, stream.steps_per_epoch))
-    with runtime.profile(folder / TENSORBOARD_NAME):
-        model.fit(batches, shuffle=False, verbose=0)

@@ -13,14 +13,13 @@ from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import EVALUATION_NAME, EvaluatedRun, Problem
 from pipeline.records.features import VALUES
+from pipeline.runs.metrics import TENSORBOARD_NAME
 from pipeline.runs.record import RunRecord, write_record
-from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
 from pipeline.training.loop import restore, select_epoch, train_epochs
 from pipeline.training.results import (
     Summaries,
     augmented_accuracies,
-    profile,
     request_fields,
     result_fields,
     save_model,
@@ -122,19 +121,16 @@ def _train(setup: TrainingSetup) -> dict:
     clock.enter("saving")
     _logger.info("Saving the model.")
     save_model(setup)
-    # The last step, because benchmark and profile change the weights.
-    times = _time_breakdown(setup, history)
+    # The last steps, because benchmark and profile change the weights.
+    clock.enter("measuring")
+    times = measure(setup, history)
+    clock.enter("profiling")
+    if settings.profile_steps:
+        _logger.info("Profiling %d training steps for TensorBoard.", settings.profile_steps)
+        batches = setup.stream.training(0).take(min(settings.profile_steps, setup.stream.steps_per_epoch))
+        with setup.placement.runtime.profile(setup.folder / TENSORBOARD_NAME):
+            setup.model.fit(batches, shuffle=False, verbose=0)
+    clock.enter("saving")
+    times |= {f"{phase}_seconds": seconds for phase, seconds in clock.seconds().items()}
     ended = "epochs" if len(history.rows) == settings.epochs else "patience"
     return {**result_fields(setup, history, epoch), **augmented, "ended": ended, "time_breakdown": times}
-
-
-def _time_breakdown(setup: TrainingSetup, history: History) -> dict:
-    """Measure the time breakdown. Write a profile if the settings request it."""
-    setup.clock.enter("measuring")
-    step = measure(setup, history)
-    setup.clock.enter("profiling")
-    if steps := setup.settings.profile_steps:
-        _logger.info("Profiling %d training steps for TensorBoard.", steps)
-        profile(setup.model, setup.stream, setup.folder, runtime=setup.placement.runtime, steps=steps)
-    setup.clock.enter("saving")
-    return step | {f"{phase}_seconds": seconds for phase, seconds in setup.clock.seconds().items()}

@@ -23,7 +23,7 @@ def setup_module() -> None:
 
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
-OPTIONS = {"momentum": 0.6, "iterations_of_newton_schulz": 3, "sgd_ratio": 0.5, "sgd_momentum": 0.85}
+OPTIONS = {"sgd_ratio": 0.5}
 
 
 def reference(values, gradients, rates, *, weight_decay):
@@ -34,13 +34,13 @@ def reference(values, gradients, rates, *, weight_decay):
         for name, value in values.items():
             value = value - value * weight_decay * rate
             is_matrix = name.endswith("kernel") and "head" not in name
-            share = OPTIONS["momentum" if is_matrix else "sgd_momentum"]
+            share = 0.6 if is_matrix else 0.85
             momenta[name] = share * momenta[name] + given[name]
             ahead = given[name] + share * momenta[name]
             if is_matrix:
                 matrix = ahead.reshape(-1, value.shape[-1])
                 left, singular, right = np.linalg.svd(matrix / np.linalg.norm(matrix), full_matrices=False)
-                for _ in range(OPTIONS["iterations_of_newton_schulz"]):
+                for _ in range(3):
                     singular = 3.4445 * singular - 4.7750 * singular**3 + 2.0315 * singular**5
                 value = value * np.sqrt(value.shape[-1]) / np.linalg.norm(value)
                 values[name] = value - rate * ((left * singular) @ right).reshape(value.shape)
@@ -145,7 +145,7 @@ def test_a_network_is_compiled_with_its_last_layer_left_to_sgd(small_records):
 
 def of_muon(model):
     """The paths, layer/variable, of what Muon updates in training."""
-    optimizer = make_optimizer(MUON, total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
+    optimizer = make_optimizer(MUON, TrainSettings(global_batch_size=2_000), total_steps=2)
     optimizer.exclude_from_muon(last_matrices(model))
     optimizer.build(model.trainable_variables)
     paths = ["/".join(variable.path.split("/")[-2:]) for variable in model.trainable_variables]
@@ -176,7 +176,7 @@ def test_the_recipe_moves_biases_and_shifts_twenty_times_as_far_as_sgd_alone():
     model = airbench_convnet_small((32, 32, 3), 10)
     moved = {}
     for with_rates in (True, False):
-        optimizer = make_optimizer(MUON, total_steps=9, global_batch_size=2_000, scale_learning_rate="none")
+        optimizer = make_optimizer(MUON, TrainSettings(global_batch_size=2_000), total_steps=9)
         optimizer.rates = optimizer.rates if with_rates else {}
         optimizer.exclude_from_muon(last_matrices(model))
         variables = [variable for variable in model.trainable_variables if not variable.path.startswith("conv_")]

@@ -190,10 +190,11 @@ def test_a_recipe_is_a_function_or_a_recipe(package):
     package()
     plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("recipe", "smoothed"))
     assert (plain.label_smoothing, smoothed.label_smoothing) == (0.0, 0.2)
-    optimizer = make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
+    settings = TrainSettings(global_batch_size=256, scale_learning_rate="linear")
+    optimizer = make_optimizer(smoothed, settings, total_steps=10)
     assert float(optimizer.learning_rate) == pytest.approx(0.2)
-    how = {"total_steps": 10, "global_batch_size": 128, "scale_learning_rate": "none"}
-    assert float(make_optimizer(plain, **how, learning_rate=0.03).learning_rate) == pytest.approx(0.03)
+    settings = TrainSettings(global_batch_size=128, learning_rate=0.03)
+    assert float(make_optimizer(plain, settings, total_steps=10).learning_rate) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize(

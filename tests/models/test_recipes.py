@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import SettingsError
-from pipeline.settings.training import RECIPES
+from pipeline.settings.training import RECIPES, TrainSettings
 
 
 def setup_module() -> None:
@@ -15,18 +15,14 @@ def setup_module() -> None:
 
 @pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_grows_with_the_global_batch(how, factor):
-    rate = training_recipes.make_optimizer(
-        training_recipes.BASELINE, total_steps=10, global_batch_size=512, scale_learning_rate=how
-    ).learning_rate
-    assert float(rate) == pytest.approx(1e-3 * factor)
+    optimizer = _optimizer(training_recipes.BASELINE, global_batch_size=512, scale_learning_rate=how)
+    assert float(optimizer.learning_rate) == pytest.approx(1e-3 * factor)
 
 
 def test_a_learning_rate_grows_from_the_batch_that_it_was_chosen_for():
     muon = training_recipes.MUON
     for batch, factor in ((2_000, 1), (1_000, 0.5)):
-        optimizer = training_recipes.make_optimizer(
-            muon, total_steps=10, global_batch_size=batch, scale_learning_rate="linear"
-        )
+        optimizer = _optimizer(muon, global_batch_size=batch, scale_learning_rate="linear")
         assert _peak(optimizer) == pytest.approx(muon.learning_rate * factor, rel=0.01)
 
 
@@ -56,8 +52,8 @@ def test_the_rate_of_a_recipe_of_unknown_schedule_is_not_overridden():
 
 
 def _optimizer(training_recipe, **overrides):
-    how = {"total_steps": 100, "global_batch_size": 128, "scale_learning_rate": "none"}
-    return training_recipes.make_optimizer(training_recipe, **how, **overrides)
+    settings = TrainSettings(**{"global_batch_size": 128, **overrides})
+    return training_recipes.make_optimizer(training_recipe, settings, total_steps=100)
 
 
 def _peak(optimizer, steps=100):

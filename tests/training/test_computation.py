@@ -9,11 +9,11 @@ from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
-    global compiled_model, keras, recipe_overrides, without_fast_kernels
+    global compiled_model, keras, without_fast_kernels
     import keras
 
     from pipeline.models.cpu_kernels import without_fast_kernels
-    from pipeline.training.model import compiled_model, recipe_overrides
+    from pipeline.training.model import compiled_model
 
 
 BATCH = 8
@@ -75,11 +75,3 @@ def muon_flops(model: "keras.Model") -> float:
             rows, columns = sorted((variable.shape[-1], int(np.prod(variable.shape[:-1]))))
             found += 3 * 2 * (2 * rows * rows * columns + rows**3)
     return found
-
-
-def test_an_override_of_zero_is_an_override():
-    assert recipe_overrides(TrainSettings()) == {}
-    assert recipe_overrides(TrainSettings(weight_decay=0.0, label_smoothing=0.0)) == {
-        "weight_decay": 0.0,
-        "label_smoothing": 0.0,
-    }
