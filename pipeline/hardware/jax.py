@@ -1,18 +1,17 @@
 """JAX runtime, with ``keras.distribution.DataParallel`` for several devices.
 
-A process computes on one platform. The CPU serves as host for comparison. TensorFlow may be absent. If it is installed,
+A process computes on one platform. The CPU serves as host for comparison. TensorFlow may be absent. If it is imported,
 it must not use the GPU, because most streams use it for batches only. ``replicas`` splits the CPU into devices.
 """
 
 import contextlib
-import importlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -49,7 +48,7 @@ class Jax(Runtime):
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        if tf := _tensorflow():
+        if tf := sys.modules.get("tensorflow"):
             tf.config.set_visible_devices([], "GPU")
         jax.config.update("jax_platforms", _PLATFORMS[device])
         limit = settings.replicas if device == "cpu" else None
@@ -155,7 +154,7 @@ class Jax(Runtime):
         return None
 
     def describe(self, strategy: tuple[jax.Device, ...]) -> dict[str, Any]:
-        tf, precision = _tensorflow(), str(jax.config.jax_default_matmul_precision)
+        tf, precision = sys.modules.get("tensorflow"), str(jax.config.jax_default_matmul_precision)
         platforms = {jax.default_backend(), "cpu"}
         return {
             "strategy": "DataParallel" if len(strategy) > 1 else "SingleDevice",
@@ -191,15 +190,6 @@ class Jax(Runtime):
 
 
 RUNTIME = Jax()
-
-
-def _tensorflow() -> ModuleType | None:
-    """TensorFlow, or None if it cannot be imported. Training on JAX may need no TensorFlow, see numpy_stream.py."""
-    try:
-        return importlib.import_module("tensorflow")
-    # A broken installation raises many types of errors. Code that needs TensorFlow imports it and reports them.
-    except Exception:
-        return None
 
 
 def _shape_of(array: Any) -> jax.ShapeDtypeStruct:

@@ -44,10 +44,6 @@ class Placement:
         """Context that creates the model's variables."""
         return self.runtime.scope(self.strategy)
 
-    def evaluating(self) -> AbstractContextManager:
-        """Context that evaluates the model."""
-        return self.runtime.evaluating(self.strategy)
-
 
 def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
     """Place a run on the requested device. "auto" selects the first available of TPU, GPU and CPU.

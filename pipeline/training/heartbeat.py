@@ -25,6 +25,8 @@ _BEAT_SECONDS = 1.0
 _SILENT_SECONDS = 20.0
 # Time for a running process to report a more precise error than the stop of a peer.
 _PATIENCE_SECONDS = 10.0
+# Content of a file. ``end`` is "done", or class and text of an error.
+_EMPTY = {"host": "", "token": "", "settings": "", "request": None, "end": None}
 
 _heartbeats: list["Heartbeat"] = []
 
@@ -39,7 +41,7 @@ class Heartbeat:
         stopped and this process does not end by itself.
         """
         self.root, self._group, self._on_failure = root, group, on_failure
-        self._state = _content(settings, token=uuid.uuid4().hex)
+        self._state = _EMPTY | {"host": socket.gethostname(), "token": uuid.uuid4().hex, "settings": settings}
         # Rank → content of the file, and time of its last change. ``_present`` has the files that changed meanwhile.
         self._changes: dict[int, tuple[dict, float]] = {}
         self._present: dict[int, dict] = {}
@@ -73,7 +75,7 @@ class Heartbeat:
         """Wait for the next request after ``last_id``. Return its id and content, or None if process 0 has finished."""
         started = time.monotonic()
         while not self._has_failed.wait(_BEAT_SECONDS / 2):
-            chief, waited = self._read(0) or _content(""), time.monotonic() - started
+            chief, waited = self._read(0) or _EMPTY, time.monotonic() - started
             if 0 not in self._present:
                 if self._ended_early(chief, waited, timeout_seconds):
                     return None
@@ -115,16 +117,14 @@ class Heartbeat:
 
     def leave(self, *, is_done: bool) -> None:
         """Stop the heartbeat. Peers continue only if this process is done."""
-        if self._is_over.is_set():
-            return
-        self._is_over.set()
-        path = self._path(self._group.rank)
         with self._lock:
+            if self._is_over.is_set():
+                return
+            self._is_over.set()
             if is_done or self.failure:
-                end = "done" if is_done else [type(self.failure).__name__, str(self.failure)]
-                _write(path, self._state | {"end": end})
+                self._write("done" if is_done else [type(self.failure).__name__, str(self.failure)])
             else:
-                path.unlink(missing_ok=True)
+                self._path(self._group.rank).unlink(missing_ok=True)
 
     def _run(self) -> None:
         while not self._is_over.wait(_BEAT_SECONDS):
@@ -142,7 +142,13 @@ class Heartbeat:
     def _beat(self) -> None:
         with self._lock:
             if not self._is_over.is_set():
-                _write(self._path(self._group.rank), self._state)
+                self._write()
+
+    def _write(self, end: Any = None) -> None:
+        path = self._path(self._group.rank)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(self._state | {"end": end}), encoding="utf-8")
+        os.replace(temporary, path)
 
     def _find_failure(self) -> PipelineError | None:
         """Error of the first failed process. None if all are running."""
@@ -193,20 +199,10 @@ class Heartbeat:
                 content = json.load(file) | {"at": os.fstat(file.fileno()).st_mtime}
         except (OSError, ValueError, TypeError):
             return None
-        return content if content.keys() >= _content("").keys() else None
+        return content if content.keys() >= _EMPTY.keys() else None
 
 
 def end_all() -> None:
     """Announce to the other processes that this process has finished."""
     for heartbeat in _heartbeats:
         heartbeat.leave(is_done=True)
-
-
-def _content(settings: str, token: str = "") -> dict:
-    return {"host": socket.gethostname(), "token": token, "settings": settings, "request": None, "end": None}
-
-
-def _write(path: Path, content: dict) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    os.replace(temporary, path)

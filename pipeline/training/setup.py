@@ -123,7 +123,7 @@ class TrainingSetup:
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Context of an evaluation. It uses Keras's operations, as the saved model does."""
-        with self.placement.evaluating(), without_fast_kernels():
+        with self.placement.runtime.evaluating(self.placement.strategy), without_fast_kernels():
             yield
 
     def _write_receipt(self) -> Receipt:

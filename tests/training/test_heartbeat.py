@@ -203,7 +203,7 @@ def test_an_odd_reason_is_the_end_of_a_process(group, name):
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
     other._is_over.set()
-    module._write(other._path(1), other._state | {"end": [name, "reason"]})
+    other._write([name, "reason"])
     assert type(failure_of(chief)) is WorkerDiedError
 
 
