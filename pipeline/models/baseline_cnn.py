@@ -2,7 +2,7 @@
 
 import keras
 
-from pipeline.models.model import image_model, rescaled
+from pipeline.models.model import rescaled, stacked
 
 
 def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
@@ -24,4 +24,4 @@ def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Mo
         layers.Dense(100, activation="relu", name="hidden"),
         layers.Dropout(0.4, name="dropout_2"),
     ]
-    return image_model("baseline_cnn", image_shape, stack, num_labels)
+    return stacked("baseline_cnn", image_shape, stack, num_labels)

@@ -2,6 +2,8 @@
 
 import keras
 
+from pipeline.models.model import stacked
+
 
 def byte_cnn(input_shape: tuple[int], num_labels: int) -> keras.Model:
     """Build a model that finds short sequences of bytes anywhere in a text.
@@ -11,15 +13,10 @@ def byte_cnn(input_shape: tuple[int], num_labels: int) -> keras.Model:
     """
     layers = keras.layers
     codes = keras.initializers.RandomNormal(stddev=1.0)
-    return keras.Sequential(
-        [
-            keras.Input(input_shape, dtype="uint8"),
-            layers.Embedding(256, 16, codes, trainable=False, name="codes"),
-            layers.Conv1D(256, 8, strides=4, padding="same", activation="relu", name="conv"),
-            layers.GlobalMaxPooling1D(name="pool"),
-            layers.Dropout(0.3, name="dropout"),
-            # The three digits of bfloat16 are too few for the loss.
-            layers.Dense(num_labels, activation="softmax", dtype="float32", name="probabilities"),
-        ],
-        name="byte_cnn",
-    )
+    stack = [
+        layers.Embedding(256, 16, codes, trainable=False, name="codes"),
+        layers.Conv1D(256, 8, strides=4, padding="same", activation="relu", name="conv"),
+        layers.GlobalMaxPooling1D(name="pool"),
+        layers.Dropout(0.3, name="dropout"),
+    ]
+    return stacked("byte_cnn", input_shape, stack, num_labels)

@@ -6,7 +6,7 @@ generates text with this form (problems/next_token/evaluation.py).
 
 import keras
 
-from pipeline.models.model import gives_logits
+from pipeline.models.model import gives_logits, stacked
 
 
 @gives_logits
@@ -46,17 +46,10 @@ def _lstm(
 ) -> keras.Model:
     layers = keras.layers
     initializer = keras.initializers.RandomNormal(stddev=1.0) if spread == "normal" else spread
-    return keras.Sequential(
-        [
-            keras.Input(input_shape, batch_size=batch_size, dtype="uint8"),
-            layers.Embedding(num_labels, embedding, initializer, name="embedding"),
-            *(
-                layers.LSTM(size, return_sequences=True, stateful=batch_size is not None, name=f"lstm_{number}")
-                for number, size in enumerate(units, start=1)
-            ),
-            *([layers.Dropout(dropout, name="dropout")] if dropout else []),
-            # The three digits of bfloat16 are too few for the loss.
-            layers.Dense(num_labels, dtype="float32", name="logits"),
-        ],
-        name=name,
-    )
+    stack = [layers.Embedding(num_labels, embedding, initializer, name="embedding")]
+    for number, size in enumerate(units, start=1):
+        options = {"return_sequences": True, "stateful": batch_size is not None}
+        stack.append(layers.LSTM(size, name=f"lstm_{number}", **options))
+    if dropout:
+        stack.append(layers.Dropout(dropout, name="dropout"))
+    return stacked(name, input_shape, stack, num_labels, activation=None, batch_size=batch_size)

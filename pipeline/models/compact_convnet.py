@@ -2,7 +2,7 @@
 
 import keras
 
-from pipeline.models.model import convolution, image_model, normalized, rescaled
+from pipeline.models.model import convolution, normalized, rescaled, stacked
 
 
 def compact_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
@@ -19,4 +19,4 @@ def compact_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras
             stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{number}"))
         stack += normalized(f"{number}")
     stack += [layers.GlobalAveragePooling2D(name="average"), layers.Dropout(0.1, name="dropout")]
-    return image_model("compact_convnet", image_shape, stack, num_labels)
+    return stacked("compact_convnet", image_shape, stack, num_labels)

@@ -31,19 +31,21 @@ def configure_keras() -> None:
     keras.config.set_max_steps_per_epoch(None)
 
 
-def image_model(
+def stacked(
     name: str,
-    image_shape: tuple[int, int, int],
+    input_shape: tuple[int, ...],
     layers: Sequence[keras.Layer],
     num_labels: int,
     *,
     activation: str | None = "softmax",
+    batch_size: int | None = None,
 ) -> keras.Model:
-    """Stack layers from uint8 images to float32 (batch, num_labels), probabilities or, without activation, logits."""
+    """Stack layers from uint8 inputs to float32 (…, num_labels), probabilities or, without activation, logits."""
     # The three digits of bfloat16 are too few for the loss.
     output_name = "probabilities" if activation else "logits"
     outputs = keras.layers.Dense(num_labels, activation=activation, dtype="float32", name=output_name)
-    return keras.Sequential([keras.Input(image_shape, dtype="uint8"), *layers, outputs], name=name)
+    inputs = keras.Input(input_shape, batch_size=batch_size, dtype="uint8")
+    return keras.Sequential([inputs, *layers, outputs], name=name)
 
 
 def rescaled() -> keras.layers.Layer:

@@ -2,7 +2,7 @@
 
 import keras
 
-from pipeline.models.model import gives_logits, image_model
+from pipeline.models.model import gives_logits, stacked
 
 
 @gives_logits
@@ -17,7 +17,7 @@ def mnist_dense(image_shape: tuple[int, int, int], num_labels: int) -> keras.Mod
         layers.Dense(512, activation="relu", name="hidden"),
         layers.Dropout(0.2, name="dropout"),
     ]
-    return image_model("mnist_dense", image_shape, stack, num_labels, activation=None)
+    return stacked("mnist_dense", image_shape, stack, num_labels, activation=None)
 
 
 def mnist_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
@@ -35,7 +35,7 @@ def mnist_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model
         layers.Dense(256, activation="relu", name="hidden"),
         layers.Dropout(0.5, name="dropout_3"),
     ]
-    return image_model("mnist_cnn", image_shape, stack, num_labels)
+    return stacked("mnist_cnn", image_shape, stack, num_labels)
 
 
 def fashion_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
@@ -54,7 +54,7 @@ def fashion_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Mod
         layers.Dense(256, activation="elu", name="hidden"),
         layers.Dropout(0.5, name="dropout"),
     ]
-    return image_model("fashion_cnn", image_shape, stack, num_labels)
+    return stacked("fashion_cnn", image_shape, stack, num_labels)
 
 
 def flowers_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
@@ -71,4 +71,4 @@ def flowers_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras
             # Images of at most 12 × 12 pixels shrink to one position, which padding keeps.
             stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{number}"))
     stack.append(layers.GlobalAveragePooling2D(name="average"))
-    return image_model("flowers_convnet", image_shape, stack, num_labels)
+    return stacked("flowers_convnet", image_shape, stack, num_labels)

@@ -2,7 +2,7 @@
 
 import keras
 
-from pipeline.models.model import convolution, image_model, normalized, rescaled
+from pipeline.models.model import convolution, normalized, rescaled, stacked
 
 # Filters of the first stage. Each later stage has twice as many.
 _WIDTH = 24
@@ -23,4 +23,4 @@ def small_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.M
         stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{stage}"))
         stack += [convolution(filters, f"{stage}b"), *normalized(f"{stage}b")]
     stack += [layers.GlobalAveragePooling2D(name="average"), layers.Dropout(0.2, name="dropout")]
-    return image_model("small_convnet", image_shape, stack, num_labels)
+    return stacked("small_convnet", image_shape, stack, num_labels)

@@ -50,13 +50,7 @@ class History:
 
 
 def save_checkpoint(
-    folder: Path,
-    model: keras.Model,
-    history: History,
-    *,
-    fingerprint: str,
-    used: Mapping[str, Any],
-    belongs_to: Mapping[str, Any],
+    folder: Path, model: keras.Model, history: History, *, fingerprint: str, used: Mapping, belongs_to: Mapping
 ) -> None:
     """Publish a checkpoint of the last epoch in ``folder`` and remove earlier checkpoints.
 
