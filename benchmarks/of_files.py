@@ -11,7 +11,7 @@ from benchmarks.comparison import seconds_of
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location, SourceInfo, resolve
-from pipeline.sources.file_index import INDEX_NAME
+from pipeline.sources.files import INDEX_NAME
 
 
 def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo) -> Path:

@@ -20,7 +20,7 @@ from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
 from pipeline.shards import workers
 from pipeline.shards.splits import split_sizes
-from pipeline.sources.file_index import INDEX_NAME
+from pipeline.sources.files import INDEX_NAME
 from pipeline.sources.source import SOURCES, SYNTHETIC, Location, SourceInfo, dataset_of, kind_of
 from pipeline.stage_process import in_child
 from tasks.settings import Experiment, Storage

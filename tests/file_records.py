@@ -10,7 +10,7 @@ from pipeline import sources
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location
-from pipeline.sources.file_index import INDEX_NAME, path_key, read_index
+from pipeline.sources.files import INDEX_NAME, path_key, read_index
 
 
 class FolderRecords:

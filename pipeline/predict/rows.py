@@ -21,7 +21,7 @@ from pipeline.runs.predictions import read_thresholds
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
-from pipeline.sources.labeled_texts import TextTable, as_rows, cleaned
+from pipeline.sources.text import TextTable, as_rows, cleaned
 
 _BATCH = 64
 # Column that is counted and not written, see job.py.

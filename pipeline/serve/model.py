@@ -13,7 +13,7 @@ from pipeline.predict.rows import stored_image
 from pipeline.predict.watch import Watch
 from pipeline.records.features import DISTRIBUTION, LABELS, Task, form_of_any
 from pipeline.sources.image_reading import pixels_of
-from pipeline.sources.labeled_texts import as_rows, cleaned
+from pipeline.sources.text import as_rows, cleaned
 
 
 class ServedModel:

@@ -5,7 +5,7 @@ is one in thirty million.
 """
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,20 @@ def check_data(
         for split, position in group
         if split == "test"
     )
-    near_rows = _near(examples, names, {*test_in_train}) if "test" in examples else []
+    of_train, of_test, equal = examples["train"], examples.get("test", examples["train"][:0]), {*test_in_train}
+    near_rows = [
+        (position, names["test"][of_test[position]["index"]], names["train"][of_train[other]["index"]], bits)
+        for position, (other, bits) in near_duplicates(of_train["image_hash"], of_test["image_hash"]).items()
+        if position not in equal
+    ]
     if near_rows:
         write_rows(folder / NEAR_DUPLICATES_NAME, ("test_place", "test_name", "train_name", "bits"), near_rows)
     total = {name: sum(counts[name] for counts in label_counts.values()) for name in label_names}
+    largest, smallest = ([*choose(train.items(), key=lambda item: item[1])] for choose in (max, min))
+    is_heavy = label_names and largest[1] and largest[1] >= HEAVY_IMBALANCE * smallest[1]
     return {
         "few_examples": {name: count for name, count in total.items() if count < FEW_EXAMPLES},
-        "imbalance": _imbalance(train) if label_names else None,
+        "imbalance": {"largest": largest, "smallest": smallest} if is_heavy else None,
         "two_labels": sum(
             len({examples[split][position]["label"] for split, position in group}) > 1 for group in groups
         ),
@@ -90,25 +97,6 @@ def _equal(examples: Mapping[str, np.ndarray]) -> list[list[tuple[str, int]]]:
         number = np.searchsorted(starts, index, side="right") - 1
         groups.setdefault(group[index], []).append((splits[number], int(index - starts[number])))
     return [*groups.values()]
-
-
-def _near(
-    examples: Mapping[str, np.ndarray], names: Mapping[str, Sequence[str]], equal: Set[int]
-) -> list[tuple[int, str, str, int]]:
-    """Position and name of each test image near a train image, and the name and distance of that, without ``equal``."""
-    train, test = examples["train"], examples["test"]
-    return [
-        (position, names["test"][test[position]["index"]], names["train"][train[other]["index"]], bits)
-        for position, (other, bits) in near_duplicates(train["image_hash"], test["image_hash"]).items()
-        if position not in equal
-    ]
-
-
-def _imbalance(train: Mapping[str, int]) -> dict | None:
-    largest, smallest = (choose(train.items(), key=lambda item: item[1]) for choose in (max, min))
-    if largest[1] < HEAVY_IMBALANCE * smallest[1] or not largest[1]:
-        return None
-    return {"largest": list(largest), "smallest": list(smallest)}
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> None:

@@ -16,7 +16,7 @@ from pipeline.settings.data import RecordsSettings
 from pipeline.shards.metadata import shard_name
 from pipeline.shards.shared import Shared
 from pipeline.shards.splits import divided, split_of_each
-from pipeline.sources.file_index import example_keys
+from pipeline.sources.files import example_keys
 from pipeline.sources.source import Location, SourceInfo
 
 #: A split of the source, and the start and stop index of the block's examples. An element of the Beam job.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pipeline.records.keys import SPLITS, split_of, splits_by_group, splits_by_label, splits_by_position
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import example_keys, read_index
+from pipeline.sources.files import example_keys, read_index
 from pipeline.sources.source import Location, SourceInfo
 
 

@@ -17,10 +17,9 @@ from pipeline.shards.near_duplicates import HASH_WORDS, image_hashes
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.shards.splits import division
-from pipeline.sources.file_index import example_names, read_index
-from pipeline.sources.labeled_texts import count_longer
+from pipeline.sources.files import example_names, read_index
 from pipeline.sources.source import SourceInfo
-from pipeline.sources.text import text_digest
+from pipeline.sources.text import count_longer, text_digest
 
 SKIPPED_NAME = "skipped.csv"
 #: Statistics of an example, with its position, its index in the source, its label, and two digests of its content.
@@ -97,6 +96,8 @@ def summarize(job: Job, source: SourceInfo) -> dict:
                 "key_bytes": layout.key_bytes,
                 **rows,
             }
+    if TEXT in spec:
+        (length,), longer = spec[TEXT].shape, count_longer(job.source, Path(job.location.artifact))
     # Statistics per label need examples with labels.
     label_names = job.source.label_names if LABEL in spec and spec[LABEL].dtype != "float32" else ()
     findings = check_data(examples, names, label_names, label_counts, folder)
@@ -115,7 +116,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         **_statistics(job, examples["train"]["index"]),
         "splits": {split: splits[split] for split in job.num_examples},
         "findings": findings,
-        **_texts(job),
+        **({"texts": {"length": length, "longer": longer}} if TEXT in spec else {}),
         "warnings": warnings(
             findings,
             job.num_examples.get("test", 0),
@@ -142,14 +143,6 @@ def _is_verified(job: Job, source: SourceInfo, digests: Mapping[str, np.ndarray]
         parts = {split: [digests[part] for part in job.splits_of(split)] for split in source.num_examples}
         contents = {split: _joint_digest(np.concatenate(its)) for split, its in parts.items()}
     return contents == CONTENT_DIGESTS[source.dataset]
-
-
-def _texts(job: Job) -> dict:
-    """Number of bytes of texts with labels in the records, and number of texts that are longer. Empty for others."""
-    if TEXT not in job.spec:
-        return {}
-    (length,) = job.spec[TEXT].shape
-    return {"texts": {"length": length, "longer": count_longer(job.source, Path(job.location.artifact))}}
 
 
 def _statistics(job: Job, indices: np.ndarray) -> dict[str, list[float]]:

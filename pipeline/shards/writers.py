@@ -52,8 +52,7 @@ class Writer:
 
     def block_examples(self) -> int:
         """Examples per block. A block of a run must fit into memory."""
-        job = self.job
-        image_bytes = job.source.bytes_per_example
+        job, image_bytes = self.job, self.job.source.bytes_per_example
         record_bytes = job.layout("train").frame_bytes if job.is_fixed else job.form.num_bytes(image_bytes)
         return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // max(1, record_bytes)))
 
@@ -93,18 +92,15 @@ class FixedWriter(Writer):
     """Writes records of one length at their final offset. The shards have their final size from the start."""
 
     def block_examples(self) -> int:
-        """Examples per block."""
         return BLOCK_EXAMPLES
 
     def prepare(self) -> None:
-        """Create the shards."""
         for source_split in self.job.source.num_examples:
             for shard in self.job.shards_of(source_split):
                 with Path(self.job.folder, shard["name"]).open("wb") as file:
                     file.truncate(shard["num_records"] * self.job.layout(source_split).frame_bytes)
 
     def write_block(self, block: Block, batches: Iterable[Batch]) -> None:
-        """Write the records of a block on a worker."""
         paths = [Path(self.job.folder, shard["name"]) for shard in self.job.shards_of(block[0])]
         pending: list[Batch] = []
         for batch in batches:
@@ -116,7 +112,7 @@ class FixedWriter(Writer):
             _put(paths, *_joined(pending))
 
     def shards(self) -> list[ShardId]:
-        """No shards, because all records are already in them."""
+        # All records are already in their shards.
         return []
 
 
@@ -124,7 +120,6 @@ class StoreWriter(Writer):
     """Writes runs and shards to an object store. The name of a shard is its sha256, as of all files on the remote."""
 
     def write_shard(self, shard_id: ShardId) -> str:
-        """Write a shard and an entry with its sha256 and size on a worker, and return its name."""
         store, (name, chunks) = self.job.shared.store, self._merged(shard_id)
         content = b"".join(chunks)
         digest = hashlib.sha256(content).hexdigest()
@@ -134,7 +129,6 @@ class StoreWriter(Writer):
         return name
 
     def collect(self, scratch: Path) -> None:
-        """Download the shards into the job's folder."""
         job, store = self.job, self.job.shared.store
         entries_by_name = {shard["name"]: read_shard_entry(job.shared, shard["name"]) for shard in job.shards()}
         sizes = dict(entries_by_name.values())
@@ -164,15 +158,11 @@ def read_shard_entry(shared: Shared, name: str) -> tuple[str, int]:
         raise EngineUnavailableError(f"Beam finished the job without the shard {name}. Run again.") from None
     match = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", content)
     if not match:
-        raise DamagedArtifactError(
-            f"{shared}/{SHARD_ENTRIES}/{name}: another process changed this entry. "
-            "Make sure that nothing else writes to this part of [Storage] remote."
-        )
+        raise DamagedArtifactError(f"{shared}/{SHARD_ENTRIES}/{name}: another process changed this entry. Run again.")
     return match[1].decode(), int(match[2])
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    """Records and positions of several batches."""
     return [frame for frames, _ in batches for frame in frames], np.concatenate([positions for _, positions in batches])
 
 

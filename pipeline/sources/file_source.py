@@ -1,6 +1,7 @@
 """The base classes of sources of user files, with or without a label per example."""
 
 import inspect
+import itertools
 import logging
 import os
 import re
@@ -16,9 +17,21 @@ from typing import ClassVar, NoReturn
 from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.keys import SPLITS
 from pipeline.settings.setting_error import refuse
-from pipeline.sources.file_index import INDEX_NAME, Examined, Example, FileIndex, IndexedSplit, Skipped, read_index
-from pipeline.sources.files import Stamp, digests, quoted, stamps, stamps_of
-from pipeline.sources.source import Kind, Location, SourceInfo
+from pipeline.sources.files import (
+    INDEX_NAME,
+    Examined,
+    Example,
+    FileIndex,
+    IndexedSplit,
+    Skipped,
+    Stamp,
+    digests,
+    quoted,
+    read_index,
+    stamps,
+    stamps_of,
+)
+from pipeline.sources.source import SOURCES, Kind, Location, SourceInfo
 
 #: File in a folder that lists the labels in their order, one per line.
 LABELS_NAME = "labels.txt"
@@ -26,6 +39,8 @@ LABELS_NAME = "labels.txt"
 MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 # Share of the files that may be notes beside the folders of labels.
 _MAX_BESIDE = 0.1
+# Enough to judge a folder. A notes file or a picture of a chart is a small part of them.
+_MAX_FILES, _MIN_SHARE = 1_000, 0.1
 # Names of splits in lower case.
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
@@ -147,8 +162,18 @@ class LabeledSource(FileSource):
         examined, skipped = self.examine(files, artifact)
         files.log_split_names()
         self._judge(skipped, len(files.listed))
-        splits = {split: _indexed(entries, examined, files) for split, entries in files.examples.items()}
-        splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
+        numbers, splits = {name: number for number, name in enumerate(files.label_names)}, {}
+        for split, entries in files.examples.items():
+            if usable := [example for example in entries if example.path in examined]:
+                splits[split] = IndexedSplit(
+                    paths=[example.path for example in usable],
+                    labels=[numbers.get(example.label, example.label) for example in usable],
+                    stamps=[example.stamp for example in usable],
+                    digests=[examined[example.path].digest for example in usable],
+                    plain=[examined[example.path].plain for example in usable],
+                    addresses=[example.address for example in usable if example.address],
+                    groups=[example.group for example in usable if example.group],
+                )
         if "train" not in splits:
             self.refuse(expected=f"valid {self.noun}s in the train split")
         described = digests(folder, [*files.description_files], None)
@@ -173,18 +198,18 @@ class LabeledSource(FileSource):
         """Refuse too many skipped files."""
         if not skipped:
             return
-        settings, (count, listed) = self.settings, _listed(skipped, total, self.noun)
+        settings, count, listed = self.settings, len(skipped), _listed(skipped)
         if settings.on_bad_example == "fail":
             raise DamagedArtifactError(
-                f"{settings.path}: {count} cannot be used. Repair or remove them, or skip "
+                f"{settings.path}: {count:,} of {total:,} {self.noun}s cannot be used. Repair or remove them, or skip "
                 f"them with --Source-on-bad-example skip, which is [Source] on_bad_example = skip.\n{listed}"
             )
-        if len(skipped) > settings.max_bad_share * total:
+        if count > settings.max_bad_share * total:
             raise DamagedArtifactError(
-                f"{settings.path}: {count} cannot be used, more than [Source] max_bad_share "
-                f"= {settings.max_bad_share}. Repair or remove them, or increase max_bad_share.\n{listed}"
+                f"{settings.path}: {count:,} of {total:,} {self.noun}s cannot be used, more than [Source] "
+                f"max_bad_share = {settings.max_bad_share}. Repair or remove them, or increase max_bad_share.\n{listed}"
             )
-        _logger.warning("Skipping %s.\n%s", count, listed)
+        _logger.warning("Skipping %s of %s %ss.\n%s", f"{count:,}", f"{total:,}", self.noun, listed)
 
     def _check_groups(self, files: SourceFiles) -> None:
         """Check that each example has a group, and that no group is in two splits of the source."""
@@ -224,23 +249,8 @@ class LabeledSource(FileSource):
 
 
 @message
-def _listed(skipped: Sequence[Skipped], total: int, noun: str) -> tuple[str, str]:
-    lines = (f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
-    return f"{len(skipped):,} of {total:,} {noun}s", "\n".join(lines)
-
-
-def _indexed(examples: Sequence[Example], examined: Mapping[str, Examined], files: SourceFiles) -> IndexedSplit:
-    numbers = {name: number for number, name in enumerate(files.label_names)}
-    usable = [example for example in examples if example.path in examined]
-    return IndexedSplit(
-        paths=[example.path for example in usable],
-        labels=[numbers.get(example.label, example.label) for example in usable],
-        stamps=[example.stamp for example in usable],
-        digests=[examined[example.path].digest for example in usable],
-        plain=[examined[example.path].plain for example in usable],
-        addresses=[example.address for example in usable if example.address],
-        groups=[example.group for example in usable if example.group],
-    )
+def _listed(skipped: Sequence[Skipped]) -> str:
+    return "\n".join(f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
 
 
 def natural(label: str) -> list[tuple[int, int, str]]:
@@ -255,12 +265,9 @@ def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, 
 
     SettingsError: there are fewer than two labels, or a name is not allowed.
     """
-    composed = Counter(unicodedata.normalize("NFC", label) for label in names)
-    if odd := [
-        label
-        for label in names
-        if not label.isprintable() or label != label.strip() or composed[unicodedata.normalize("NFC", label)] > 1
-    ]:
+    composed = [unicodedata.normalize("NFC", label) for label in names]
+    plain = {label for label in names if label.isprintable() and label == label.strip()}
+    if odd := [one for one, nfc in zip(names, composed, strict=True) if one not in plain or composed.count(nfc) > 1]:
         refuse(
             *("Source", setting, "labels of printable characters that differ in more than the encoding of accents"),
             *(path, f" Rename {', '.join(map(ascii, odd))}. Remove spaces at the start and the end."),
@@ -287,3 +294,42 @@ def labels_in(paths: Iterable[str]) -> list[str]:
     in_all = {name for name in names if all((split, name) in files for split in splits)}
     labels = sorted(name for name in in_all if any(files[split, name] > 1 for split in splits))
     return labels if len(labels) > 1 else []
+
+
+def kind_at(path: str) -> str:
+    """Detect the kind of the data at a path. It is a value of [Source] dataset, such as "folder" or "table".
+
+    SettingsError: the path is missing, or contains none of these kinds.
+    """
+    top = Path(path).expanduser()
+    files = itertools.islice(_files_below(top), _MAX_FILES) if top.is_dir() else [top]
+    counts = Counter(next((kind for kind in SOURCES if SOURCES.load(kind).has_file(file)), "") for file in files)
+    # Notes are texts, too. They are beside data of every other kind.
+    kinds = [kind for kind in SOURCES if kind != "text"] + ["text"]
+    kind = next((kind for kind in kinds if counts[kind] > _MIN_SHARE * counts.total()), "")
+    if kind == "text" and top.is_dir() and labels_in(os.path.relpath(path, top) for path in _files_below(top)):
+        kind = "text_folder"
+    is_file = top.is_file()
+    if not {"folder": top.is_dir(), "table": is_file, "text_table": is_file, "": False}.get(kind, top.exists()):
+        expected = "a folder of images or texts, a table, or another file of examples (docs/how-to/own-data.md)"
+        refuse("Source", "path", expected, path, _hint(top, kind))
+    return kind
+
+
+@message
+def _hint(top: Path, kind: str) -> str:
+    """The remedy if a path has the wrong kind, or none."""
+    if not top.exists():
+        return " It does not exist."
+    if kind in ("table", "text_table"):
+        return " It contains a table. Pass the path of the table."
+    if kind == "folder":
+        return " It is one image. Pass the folder that contains a folder per label."
+    return " It contains no such files." if top.is_dir() else " It has another form."
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    """The files below a folder by name, without hidden ones."""
+    for folder, subfolders, names in os.walk(top):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))

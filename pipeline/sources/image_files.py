@@ -28,8 +28,7 @@ from pipeline.errors import message
 from pipeline.optional_packages import install_command
 from pipeline.records.features import ImageForm
 from pipeline.settings.data import FULL_RANGE
-from pipeline.sources.file_index import Address, Examined, Example, Skipped
-from pipeline.sources.files import UndecodableError, reading_damaged
+from pipeline.sources.files import Address, Examined, Example, Skipped, UndecodableError, reading_damaged
 
 # Maximum number of pixels by the header, which can state any size. 100 million pixels are 300 MB as RGB.
 MAX_PIXELS = 100_000_000

@@ -7,16 +7,15 @@ Subfolders of a label's folder have the same label. Files next to the labels' fo
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.errors import plural
 from pipeline.records.features import Feature, image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
-from pipeline.sources.file_index import Address, Example, Skipped
 from pipeline.sources.file_source import LABELS_NAME, LabeledSource, SourceFiles, split_called
-from pipeline.sources.files import Stamp, first_bytes, quoted, read_below
+from pipeline.sources.files import Address, Example, Skipped, Stamp, first_bytes, quoted, read_below
 
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
@@ -45,14 +44,12 @@ class ImageSource(LabeledSource):
     read: ClassVar[Callable[[str, Address | str], bytes]] = staticmethod(read_below)
 
     def examine(self, files: SourceFiles, artifact: Path) -> tuple[Mapping[str, "Picture"], Sequence[Skipped]]:
-        """Check every image."""
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
         return examine(self.read, self.folder(), files.listed)
 
     def facts(self, files: SourceFiles, examined: Sequence["Picture"]) -> dict:
-        """Fields of ``SourceInfo`` that depend on the images."""
         encodings = {picture.encoding for picture in examined}
         sizes = [(picture.height, picture.width) for picture in examined]
         sides = sorted(map(min, sizes))
@@ -97,7 +94,6 @@ class LabelFolders(LabeledSource):
     other_files: ClassVar[str] = r"thumbs\.db|desktop\.ini"
 
     def find_files(self) -> SourceFiles:
-        """The examples below folders of labels."""
         stamps = self.all_stamps()
         others = {path for path in stamps if re.fullmatch(self.other_files, path.rpartition("/")[2].lower())}
         examples = self._examples({path: stamp for path, stamp in stamps.items() if path not in others})
@@ -105,18 +101,14 @@ class LabelFolders(LabeledSource):
         if ignored := sorted(path for path in others if "/" in path):
             count = plural(len(ignored), "file")
             _logger.info("Ignoring %s whose names are not those of %ss, such as %s.", count, self.noun, ignored[0])
-        if not self.settings.label_pattern:
-            self._warn_of_empty({example.path for example in examples})
+        used = {str(folder) for example in examples for folder in PurePosixPath(example.path).parents}
+        level = "*/*" if all(split_called(example.path.partition("/")[0]) for example in examples) else "*"
+        for folder in [] if self.settings.label_pattern else sorted(self.folder().glob(level)):
+            name = folder.relative_to(self.folder()).as_posix()
+            if folder.is_dir() and not folder.name.startswith(".") and name not in used:
+                _logger.warning("Folder %s contains no %s, so it is not a label.", quoted(name), self.noun)
         labels = self.ordered_labels(example.label for example in examples)
         return SourceFiles(examples, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
-
-    def _warn_of_empty(self, paths: Set[str]) -> None:
-        used = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
-        level = "*/*" if all(split_called(path.partition("/")[0]) for path in paths) else "*"
-        folders = sorted(path for path in self.folder().glob(level) if path.is_dir() and not path.name.startswith("."))
-        for folder in folders:
-            if (name := folder.relative_to(self.folder()).as_posix()) not in used:
-                _logger.warning("Folder %s contains no %s, so it is not a label.", quoted(name), self.noun)
 
     def _examples(self, files: Mapping[str, Stamp]) -> list[Example]:
         parts, pattern = {file: file.split("/") for file in files}, self.settings.label_pattern
@@ -169,5 +161,4 @@ class ImageFolder(LabelFolders, ImageSource):
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
-        """Whether a file is an image, by its name or its first bytes."""
         return super().has_file(path) or first_bytes(path).startswith(_SIGNATURES)

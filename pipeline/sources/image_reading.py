@@ -14,7 +14,7 @@ from pipeline import machine
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
-from pipeline.sources.file_index import read_index
+from pipeline.sources.files import read_index
 from pipeline.sources.image_files import UndecodableError, encode_plain, stored_bytes
 from pipeline.sources.source import SOURCES, Location, SourceInfo
 
@@ -28,11 +28,7 @@ Batch = TypeVar("Batch")
 def read_images(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Read the examples ``start`` to ``stop - 1`` of an indexed split. See ``source.read_batches``.
-
-    Raises:
-        ChangedSourceError: A file is missing or has changed since it was indexed.
-    """
+    """Read a range of an indexed split. See ``source.read_batches``. ChangedSourceError: a file has changed."""
     indexed, channels = read_index(location.listing).splits[split], info.features[IMAGE].shape[2]
     read_file, size = partial(SOURCES.load(info.origin).read, location.folder), batch_size(form)
 

@@ -28,14 +28,12 @@ class Placeholder(Kind):
     reader = "pipeline.sources.placeholder_images:read_drawn"
 
     def name(self) -> str:
-        """Name of the dataset in reports."""
         return SYNTHETIC
 
     def check(self) -> None:
         """A placeholder is always available."""
 
     def find(self, artifact: Path) -> SourceInfo:
-        """Write the tokens of a text, or describe the images."""
         if self.settings.dataset in TEXTS:
             texts = {split: _draw_text(split, size) for split, size in _NUM_CHARACTERS.items()}
             facts = written_tokens(texts, artifact, test_share=0.0)

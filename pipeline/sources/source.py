@@ -37,9 +37,9 @@ SOURCES = Registry(
         "tfrecord": "pipeline.sources.containers.tfrecord:TFRecord",
         "npz": "pipeline.sources.containers.npz:Npz",
         "folder": "pipeline.sources.image_folder:ImageFolder",
-        "text_table": "pipeline.sources.labeled_texts:TextTable",
+        "text_table": "pipeline.sources.text:TextTable",
         "table": "pipeline.sources.table:Table",
-        "text_folder": "pipeline.sources.labeled_texts:TextFolder",
+        "text_folder": "pipeline.sources.text:TextFolder",
         "text": "pipeline.sources.text:Text",
         SYNTHETIC: "pipeline.sources.placeholder:Placeholder",
     },
@@ -210,16 +210,22 @@ def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
         return SOURCES.load(SYNTHETIC)(settings).find(folder)
 
 
-@message
 def availability(settings: SourceSettings) -> str:
     """Describe how the dataset would be obtained. Raises the errors of ``resolve`` that come before a download."""
-    kind = kind_of(settings)
+    kind, obstacle = kind_of(settings), None
     try:
         kind.check()
     except DatasetUnavailableError as error:
         if not settings.may_be_replaced:
             raise
-        return f"unavailable, so a run uses the placeholder dataset. {error}"
+        obstacle = error
+    return _described(kind, obstacle)
+
+
+@message
+def _described(kind: Kind, obstacle: Exception | None) -> str:
+    if obstacle:
+        return f"unavailable, so a run uses the placeholder dataset. {obstacle}"
     return f"{kind.name()} is available{'' if kind.is_at_hand() else ' for download'}"
 
 
@@ -228,11 +234,9 @@ def read_batches(
 ) -> Iterator[dict]:
     """Read the examples ``start`` to ``stop - 1`` of a split in the source's order, a few hundred at a time.
 
-    A text is read in the examples of ``SourceInfo.cut``, and ``form`` is None.
-
-    Yields:
-        The features of a batch. Raw images are uint8 (batch, height, width, channels), encoded images a list. Labels
-        are int64 (batch,), and tokens uint8 (batch, length).
+    Yields the features of a batch. Raw images are uint8 (batch, height, width, channels), encoded images a list. Labels
+    are int64 (batch,), and tokens uint8 (batch, length). A text is read in the examples of ``SourceInfo.cut``, and
+    ``form`` is None.
 
     Raises:
         DatasetUnavailableError: The prepared copy is missing and cannot be prepared again.

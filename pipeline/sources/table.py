@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 from pipeline.errors import message
 from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import closest
-from pipeline.sources.file_index import Example, FileIndex
 from pipeline.sources.file_source import MISSING, SourceFiles, checked_labels, natural, split_called
-from pipeline.sources.files import Stamp, detect_encoding, first_bytes, is_in, stamps_of
+from pipeline.sources.files import Example, FileIndex, Stamp, detect_encoding, first_bytes, is_in, stamps_of
 from pipeline.sources.image_folder import ImageFolder, ImageSource
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -59,7 +58,6 @@ class Table(ImageSource):
     content_column: ClassVar[str] = "path_column"
 
     def find_files(self) -> SourceFiles:
-        """The images that the table lists."""
         folder = self.folder()
         _, problem, label_names, examples = self.examples()
         paths = [example.path for example in examples]
@@ -101,7 +99,7 @@ class Table(ImageSource):
         return cells, problem, label_names, examples
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
-        """Stamps of the files. An unchanged table has the same examples."""
+        # An unchanged table has the same examples.
         return stamps_of(self.folder(), {*index.files, self.path.name})
 
     def _columns(self) -> list[tuple[str, str, list[str]]]:
@@ -234,7 +232,15 @@ class Table(ImageSource):
     ) -> tuple[str, tuple[str, ...], Sequence[Any]]:
         """The problem, the names of labels or values, and a label name or a tuple of values per image."""
         values, settings = {*itertools.chain(*columns)}, self.settings
-        problem = self._detected_problem(names, values) if settings.problem == AUTO else settings.problem
+        problem, is_integer = settings.problem, all(map(_INTEGER.fullmatch, values))
+        if problem == AUTO:
+            problem = CLASSES
+            if settings.label_separator or (len(names) > 1 and {_number(cell) for cell in values} <= {0, 1}):
+                problem = MULTI_LABEL
+            elif all(map(_NUMBER.fullmatch, values)) and (len(names) > 1 or not is_integer):
+                problem = REGRESSION
+            if problem != CLASSES:
+                _logger.info("Reading %s of %s for the problem %s.", ", ".join(names), settings.path, problem)
         if problem == CLASSES:
             if len(names) > 1:
                 self.refuse(" One label per image needs one column.", "one column", "label_column")
@@ -260,17 +266,6 @@ class Table(ImageSource):
         kind = int if problem == MULTI_LABEL else float
         rows = [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
         return problem, tuple(names), rows
-
-    def _detected_problem(self, names: Sequence[str], values: Set[str]) -> str:
-        """The problem of [Source] problem = auto."""
-        are_numbers, problem = all(map(_NUMBER.fullmatch, values)), CLASSES
-        if self.settings.label_separator or (len(names) > 1 and {_number(cell) for cell in values} <= {0, 1}):
-            problem = MULTI_LABEL
-        elif are_numbers and (len(names) > 1 or not all(map(_INTEGER.fullmatch, values))):
-            problem = REGRESSION
-        if problem != CLASSES:
-            _logger.info("Reading %s of %s for the problem %s.", ", ".join(names), self.settings.path, problem)
-        return problem
 
     def _check_labels(self, labels: Sequence[str]) -> None:
         """Check that the column contains labels, not unique names or several labels in a cell."""

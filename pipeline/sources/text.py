@@ -1,8 +1,10 @@
-"""A text, which is a file or the concatenated files of a folder in the order of their paths.
+"""Texts: one of which each next token is predicted, and texts with a label each, in folders or in a table.
 
-The source's artifact contains the text as tokens of one byte, in a file per split. The text is thus decoded only once.
-An example has ``sequence_length`` + 1 tokens. A model predicts all its tokens except the first. The last token of an
-example is the first of the next one, so each token is predicted once. Remaining tokens at the end are left out.
+The source's artifact contains the tokens of a text, of one byte, in a file per split. It contains texts with labels in
+a row, and where each of them ends. They are thus read and checked only once.
+
+An example of a text has ``sequence_length`` + 1 tokens. A model predicts all its tokens except the first. The last
+token of an example is the first of the next one, so each token is predicted once. Remaining tokens are left out.
 """
 
 import codecs
@@ -10,17 +12,32 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import DamagedArtifactError
-from pipeline.records.features import KEY, Feature, content_name
+from pipeline.records.features import KEY, LABEL, TEXT, Feature, content_name
 from pipeline.records.keys import SPLITS
-from pipeline.sources.file_index import Example, FileIndex, IndexedSplit
-from pipeline.sources.file_source import FileSource, SourceFiles, labels_in, split_called
-from pipeline.sources.files import UndecodableError, detect_encoding, first_bytes, is_in, quoted, read_below
+from pipeline.sources.file_source import FileSource, LabeledSource, SourceFiles, labels_in, split_called
+from pipeline.sources.files import (
+    Examined,
+    Example,
+    FileIndex,
+    IndexedSplit,
+    Skipped,
+    UndecodableError,
+    detect_encoding,
+    first_bytes,
+    is_in,
+    quoted,
+    read_below,
+    read_index,
+    stamps_of,
+)
+from pipeline.sources.image_folder import LabelFolders
 from pipeline.sources.source import Location, SourceInfo
+from pipeline.sources.table import CLASSES, KNOWN_COLUMNS, Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,8 +45,8 @@ if TYPE_CHECKING:
 #: Feature spec of a text, with tokens of its vocabulary and a key.
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
 
-#: Number of texts that are read at once.
-READ_AT_ONCE = 4_096
+# Number of examples that are read at once.
+_READ_AT_ONCE = 4_096
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +58,6 @@ class Text(FileSource):
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
-        """Whether the first bytes of a file are a text in UTF-8."""
         begin = first_bytes(path)
         with contextlib.suppress(UnicodeDecodeError):
             # The last character may be cut off.
@@ -50,7 +66,6 @@ class Text(FileSource):
         return False
 
     def find(self, artifact: Path) -> SourceInfo:
-        """Read the text, and write its tokens and the index."""
         folder, files = self.folder(), self.find_files()
         files.log_split_names()
         splits, texts = {}, {}
@@ -82,13 +97,9 @@ class Text(FileSource):
                 "learn the labels, set dataset = text_folder. Pass one of these folders to join its texts."
             )
         # Beside folders of splits a file is a note.
-        files = SourceFiles(
-            [
-                Example(path, stamp=stamp, split=path.partition("/")[0] if has_splits else "train")
-                for path, stamp in stamps_by_path.items()
-                if "/" in path or not has_splits
-            ]
-        )
+        split_of = {path: path.partition("/")[0] if has_splits else "train" for path in stamps_by_path}
+        paths = [path for path in stamps_by_path if "/" in path or not has_splits]
+        files = SourceFiles([Example(path, stamp=stamps_by_path[path], split=split_of[path]) for path in paths])
         if "train" not in files.examples:
             self.refuse(expected="a folder train beside the folders of other splits")
         return files
@@ -108,8 +119,8 @@ class Text(FileSource):
         if zeros := content.count(0):
             self.refuse(f" {quoted(path)} has {zeros:,} zero bytes, so it is damaged or not a text.")
         text = content.decode("utf-8-sig")
-        if carriage_returns := text.count("\r"):
-            _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), f"{carriage_returns:,}")
+        if "\r" in text:
+            _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), text.count("\r"))
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -141,13 +152,13 @@ def read_tokens(
 
     name = content_name(info.features)
     (size,) = info.features[name].shape
-    tokens = mapped_file(Path(location.artifact, f"{split}.tokens"), stop * (size - 1) + 1)
+    tokens = _mapped(Path(location.artifact, f"{split}.tokens"), stop * (size - 1) + 1)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
-    for first in range(start, stop, READ_AT_ONCE):
-        yield {name: np.ascontiguousarray(windows[first : min(first + READ_AT_ONCE, stop)])}
+    for first in range(start, stop, _READ_AT_ONCE):
+        yield {name: np.ascontiguousarray(windows[first : min(first + _READ_AT_ONCE, stop)])}
 
 
-def mapped_file(path: Path, num_bytes: int) -> "np.ndarray":
+def _mapped(path: Path, num_bytes: int) -> "np.ndarray":
     """Map a file of the source's artifact into memory, uint8. DamagedArtifactError: it is shorter, or missing."""
     import numpy as np
 
@@ -169,3 +180,129 @@ def text_digest(info: SourceInfo, artifact: Path) -> str:
         tokens = np.fromfile(artifact / f"{split}.tokens", np.uint8)
         digest.update(tokens.tobytes() if vocabulary.is_bytes else vocabulary.decode(tokens).encode())
     return digest.hexdigest()
+
+
+class LabeledTexts(LabeledSource):
+    """Texts with labels. Subclasses find them."""
+
+    reader = "pipeline.sources.text:read_texts"
+    noun = "text"
+
+    def content(self, folder: Path, example: Example) -> bytes:
+        """Read the file or cell of a text. Raises UndecodableError."""
+        return read_below(str(folder), example.path)
+
+    def examine(self, files: SourceFiles, artifact: Path) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
+        # Luigi's process imports this module, but no NumPy.
+        import numpy as np
+
+        folder, examined, skipped = self.folder(), {}, []
+        for split, examples in files.examples.items():
+            ends, end = [], 0
+            with (artifact / f"{split}.texts").open("wb") as output:
+                for example in examples:
+                    content = b""
+                    try:
+                        text = cleaned(content := self.content(folder, example))
+                    except UndecodableError as error:
+                        digest = hashlib.sha256(content).hexdigest() if content else ""
+                        skipped.append(Skipped(example.path, example.stamp, digest, error.reason, error.detail))
+                        continue
+                    examined[example.path] = Examined(digest=hashlib.sha256(content).hexdigest(), num_bytes=len(text))
+                    ends.append(end := end + len(text))
+                    output.write(text)
+            np.array(ends, "<i8").tofile(artifact / f"{split}.ends")
+        return examined, skipped
+
+    def facts(self, files: SourceFiles, examined: Sequence[Examined]) -> dict:
+        # The shape is the number of bytes of the longest text.
+        text = Feature((max(text.num_bytes for text in examined),), "uint8")
+        features = {KEY: Feature((), "string", "utf8"), LABEL: Feature((), "int64"), TEXT: text}
+        return {"problem": "text_classification", "features": features}
+
+
+class TextFolder(LabelFolders, LabeledTexts):
+    """A folder of texts, <label>/<text> or train/<label>/<text>."""
+
+
+class TextTable(LabeledTexts, Table):
+    """A table of texts: a CSV, TSV or Parquet file.
+
+    A text is called after the number of its row.
+    """
+
+    content_column = "text_column"
+
+    @classmethod
+    def has_file(cls, path: Path) -> bool:
+        names = {name.lower() for name in cls.names_in(path)}
+        texts, paths = (names & {kind, *KNOWN_COLUMNS[kind]} for kind in ("text", "path"))
+        return bool(texts) and not paths
+
+    def names_of(self, cells: Sequence[str]) -> list[str]:
+        return [f"row {number}" for number in range(1, len(cells) + 1)]
+
+    def find_files(self) -> SourceFiles:
+        cells, problem, label_names, examples = self.examples()
+        if problem != CLASSES:
+            self.refuse(f" It is for the problem {problem} of images.", "a column of labels", "label_column")
+        self._cells = {example.path: cell for cell, example in zip(cells, examples, strict=True)}
+        return SourceFiles(examples, stamps_of(self.folder(), [self.path.name]), label_names)
+
+    def content(self, folder: Path, example: Example) -> bytes:
+        return self._cells[example.path].encode()
+
+
+def cleaned(content: bytes) -> bytes:
+    """Return a text in UTF-8 with line feeds as line ends, without a byte order mark and white space around it.
+
+    UndecodableError: the text has another encoding, is empty or contains zero bytes, which pad the records.
+    """
+    if detect_encoding(content):
+        raise UndecodableError("not UTF-8 text")
+    text = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").strip()
+    if not text:
+        raise UndecodableError("empty text")
+    if b"\0" in text:
+        raise UndecodableError("a text with zero bytes")
+    return text
+
+
+def as_rows(texts: Sequence[bytes], length: int) -> "np.ndarray":
+    """Return the first bytes of texts as uint8 (texts, length), padded with zeros. No character is cut in two."""
+    import numpy as np
+
+    rows = np.zeros((len(texts), length), np.uint8)
+    for row, text in zip(rows, texts, strict=True):
+        # A cut may leave a part of the last character.
+        start = text[:length] if len(text) <= length else text[:length].decode("utf-8", "ignore").encode()
+        row[: len(start)] = np.frombuffer(start, np.uint8)
+    return rows
+
+
+def read_texts(
+    info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
+) -> Iterator[dict[str, "np.ndarray"]]:
+    """Read a range of a split. See ``source.read_batches``."""
+    import numpy as np
+
+    (length,), labels = info.features[TEXT].shape, read_index(location.listing).splits[split].labels
+    ends = [0, *_ends(Path(location.artifact), split, info.num_examples[split])]
+    texts = _mapped(Path(location.artifact, f"{split}.texts"), int(ends[-1]))
+    for first in range(start, stop, _READ_AT_ONCE):
+        last = min(first + _READ_AT_ONCE, stop)
+        batch = [texts[ends[row] : ends[row + 1]].tobytes() for row in range(first, last)]
+        yield {TEXT: as_rows(batch, length), LABEL: np.array(labels[first:last], np.int64)}
+
+
+def count_longer(info: SourceInfo, artifact: Path) -> int:
+    """Return the number of texts that are longer than in the records, with the features of ``SourceInfo.cut``."""
+    import numpy as np
+
+    (length,) = info.features[TEXT].shape
+    sizes = [np.diff(_ends(artifact, split, number), prepend=0) for split, number in info.num_examples.items()]
+    return sum(int((size > length).sum()) for size in sizes)
+
+
+def _ends(artifact: Path, split: str, num_examples: int) -> "np.ndarray":
+    return _mapped(artifact / f"{split}.ends", 8 * num_examples).view("<i8")

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import socket
-import urllib.error
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,8 +21,7 @@ from pipeline.records.features import CHANNELS, IMAGE, LABEL, ImageForm, image_s
 from pipeline.records.keys import SPLITS
 from pipeline.settings.data import folder_hint
 from pipeline.settings.setting_error import closest, refuse
-from pipeline.sources.file_index import change
-from pipeline.sources.files import digests
+from pipeline.sources.files import change, digests
 from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
 from pipeline.sources.text import written_tokens
 
@@ -44,7 +42,6 @@ class Tfds(Kind):
     reader = "pipeline.sources.tfds:read_prepared"
 
     def is_at_hand(self) -> bool:
-        """Whether a prepared copy exists."""
         return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)
 
     def location(self, artifact: Path) -> Location:
@@ -52,7 +49,6 @@ class Tfds(Kind):
         return Location(tfds_data_dir=str(datasets_folder(self.settings.tfds_data_dir)), artifact=str(artifact))
 
     def check(self) -> None:
-        """Check that a prepared copy exists or the hosts answer."""
         builder, _ = self._supported()
         if not builder.is_prepared():
             _probe_hosts(builder)
@@ -153,6 +149,7 @@ def prepare(builder: "DatasetBuilder", dataset: str) -> None:
     from tensorflow_datasets.core import FileFormat
 
     if not builder.is_prepared():
+        _probe_hosts(builder)
         _download(builder, dataset)
     if (file_format := builder.info.file_format) is not FileFormat.TFRECORD:
         raise _unsupported(dataset, f"a copy in TFRecord files, got {file_format} in {builder.data_path}")
@@ -179,8 +176,7 @@ def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
     from tensorflow_datasets.core.features import ClassLabel, FeaturesDict, Image
 
     features, keys = builder.info.features, builder.info.supervised_keys or ("image", "label")
-    keys_present = [features[key] for key in keys if key in features] if isinstance(features, FeaturesDict) else []
-    match keys_present:
+    match [features[key] for key in keys if key in features] if isinstance(features, FeaturesDict) else []:
         case [Image() as image, ClassLabel()] if image.np_dtype == np.uint8 and image.shape[-1] in CHANNELS:
             return keys
     raise _unsupported(builder.name, f"a uint8 Image of 1, 3 or 4 channels and a ClassLabel, got {features}")
@@ -194,23 +190,19 @@ def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
 
 
 def _download(builder: "DatasetBuilder", dataset: str) -> None:
-    import requests
     from tensorflow_datasets.core.download import DownloadConfig, DownloadError
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-    _probe_hosts(builder)
     # Google's bucket of prepared copies is left out: files come from the dataset's own source, with its digest.
     config = DownloadConfig(try_download_gcs=False)
     try:
         builder.download_and_prepare(download_config=config)
     # TFDS asserts that the files of some datasets were fetched by hand.
-    except (DownloadError, requests.RequestException, urllib.error.URLError, AssertionError) as error:
-        raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
     except NonMatchingChecksumError as error:
         raise DamagedArtifactError(f"{dataset}: the download has an unexpected checksum. {error}") from error
-    except OSError as error:
+    except (DownloadError, AssertionError, OSError) as error:
         # An error of a file names it, unless the disk is full. One of a connection names none.
-        if error.filename is None and error.errno not in _DISK_ERRORS:
+        if not isinstance(error, OSError) or (error.filename is None and error.errno not in _DISK_ERRORS):
             raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
         raise StorageError(
             f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
@@ -235,8 +227,13 @@ def read_prepared(
     spec = {image: tf.io.FixedLenFeature([], tf.string), label: tf.io.FixedLenFeature([], tf.int64)}
     plain = SIGNATURES["jpeg"], SIGNATURES["png"]
 
-    def convert(serialized: "tf.Tensor") -> dict:
-        parsed = tf.io.parse_example(serialized, spec)
+    def serialized() -> Iterator["tf.Tensor"]:
+        for part in builder.info.splits[f"{split}[{start}:{stop}]"].file_instructions:
+            records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)
+            yield from records.skip(part.skip).take(part.take).batch(batch_size(form))
+
+    def convert(batch: "tf.Tensor") -> dict:
+        parsed = tf.io.parse_example(batch, spec)
         images, labels = parsed[image].numpy(), parsed[label].numpy()
         # TFDS gives -1 in a split without labels.
         if labels.min() < 0 or labels.max() >= len(info.label_names):
@@ -250,7 +247,7 @@ def read_prepared(
         return {IMAGE: stored, LABEL: labels}
 
     try:
-        for columns in converted(_serialized(builder, split, start, stop, batch_size(form)), convert):
+        for columns in converted(serialized(), convert):
             num_read += len(columns[LABEL])
             yield columns
     except UnsupportedDatasetError:
@@ -279,15 +276,6 @@ def _opened(dataset: str, digest: str, location: Location) -> "DatasetBuilder":
             '"tensorcraft run" again to use the present files.'
         )
     return builder
-
-
-def _serialized(builder: "DatasetBuilder", split: str, start: int, stop: int, size: int) -> Iterator["tf.Tensor"]:
-    """Yield batches of serialized examples of the range, file by file."""
-    import tensorflow as tf
-
-    for part in builder.info.splits[f"{split}[{start}:{stop}]"].file_instructions:
-        records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)
-        yield from records.skip(part.skip).take(part.take).batch(size)
 
 
 def _datasets_folder(builder: "DatasetBuilder") -> Path:

@@ -32,7 +32,7 @@ from pipeline.settings.report import SWEPT
 from pipeline.settings.search_space import parse_space, train_settings
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import EXPORTERS
-from pipeline.sources.detection import kind_at
+from pipeline.sources.file_source import kind_at
 from tasks import remote_cache
 from tasks.commands.command import A_RUN, Parser, not_empty, run_folder
 from tasks.config_files import project_folder

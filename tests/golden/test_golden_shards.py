@@ -54,7 +54,7 @@ def write_shards(folder: Path, source: dict, **settings) -> Path:
     from pipeline.settings.data import RecordsSettings, SourceSettings
     from pipeline.shards.job import write_records
     from pipeline.sources import Location
-    from pipeline.sources.file_index import INDEX_NAME
+    from pipeline.sources.files import INDEX_NAME
 
     for name in ("source", "notes", "records"):
         (folder / name).mkdir(parents=True)

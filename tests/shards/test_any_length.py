@@ -21,7 +21,7 @@ from pipeline.records.keys import splits_by_label
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location
-from pipeline.sources.file_index import path_key
+from pipeline.sources.files import path_key
 
 
 def setup_module() -> None:

@@ -20,8 +20,8 @@ from image_files import encoded, plain_file, write_folder
 from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import SourceSettings
-from pipeline.sources.detection import kind_at
-from pipeline.sources.file_index import INDEX_NAME, read_index
+from pipeline.sources.file_source import kind_at
+from pipeline.sources.files import INDEX_NAME, read_index
 from pipeline.sources.source import kind_of
 
 LABELS = ("cats", "dogs")

@@ -4,7 +4,7 @@ import pytest
 from image_files import plain_file, write_folder
 
 from pipeline.errors import SettingsError
-from pipeline.sources.detection import kind_at
+from pipeline.sources.file_source import kind_at
 
 
 def folder_of_images(top):

@@ -9,15 +9,14 @@ import pytest
 from image_files import write_folder, written_png  # of tests
 
 from pipeline.sources import files, image_files
-from pipeline.sources.file_index import Example
-from pipeline.sources.files import read_below
+from pipeline.sources.files import Example, read_below
 
 _LOOKS_AND_DIES = """
 import os, sys
 from pipeline import progress
 from pathlib import Path
 from pipeline.sources import image_files
-from pipeline.sources.file_index import Example
+from pipeline.sources.files import Example
 from pipeline.sources.files import read_below
 
 image_files.MANY_FILES = 0

@@ -13,7 +13,7 @@ from pipeline.errors import SettingsError
 from pipeline.records.keys import splits_by_label
 from pipeline.settings.data import SourceSettings
 from pipeline.sources import files
-from pipeline.sources.file_index import path_key
+from pipeline.sources.files import path_key
 from pipeline.sources.source import kind_of
 
 

@@ -8,8 +8,8 @@ from image_files import plain_file, write_folder, written_png
 from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import SourceSettings
-from pipeline.sources.file_index import INDEX_NAME, read_index
 from pipeline.sources.file_source import natural
+from pipeline.sources.files import INDEX_NAME, read_index
 
 
 def listed(folder, tmp_path, **settings):

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import RecordsSettings, SourceSettings
-from pipeline.sources.detection import kind_at
+from pipeline.sources.file_source import kind_at
 from pipeline.sources.files import UndecodableError
-from pipeline.sources.labeled_texts import as_rows, cleaned, count_longer
 from pipeline.sources.source import Location, kind_of, read_batches
+from pipeline.sources.text import as_rows, cleaned, count_longer
 
 REVIEWS = [("a fine day", "good"), ("café, très bien", "good"), ("dull\nand long", "bad"), ("never again", "bad")]
 

@@ -8,7 +8,7 @@ from image_files import write_folder
 from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import SourceSettings
-from pipeline.sources.file_index import INDEX_NAME, read_index
+from pipeline.sources.files import INDEX_NAME, read_index
 
 
 def setup_module() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_records import write_text_records
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import spec_from_json
 from pipeline.records.rows import Rows
@@ -106,7 +106,7 @@ def test_the_manifest_says_where_each_feature_lies(records):
     for name in manifest["splits"]:
         about = manifest["splits"][name]
         layout = FixedLayout(spec_from_json(manifest["feature_spec"]), len(manifest["label_names"]), about["key_bytes"])
-        assert Rows.of_manifest(records, manifest, name) == layout.rows
+        assert Rows.of_manifest(manifest, name) == layout.rows
 
 
 @given(size=st.integers(0, 300), seed=st.integers(0, 2**63), epoch=st.integers(0, 2**31))
@@ -147,13 +147,6 @@ def test_a_batch_requested_again_is_built_again(small_records):
     first, second, again = epoch[0], epoch[1], epoch[0]
     np.testing.assert_array_equal(first[0], again[0])
     assert not np.array_equal(first[0], second[0])
-
-
-def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
-    manifest = read_manifest(small_records)
-    del manifest["splits"]["train"]["rows"]
-    with pytest.raises(SettingsError, match=rf"{small_records.name}.*tensorcraft run"):
-        open_split(small_records, manifest, "train")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import DamagedArtifactError, PipelineError
-from pipeline.sources.file_index import Address, Example, FileIndex
 from pipeline.sources.file_source import LABELS_NAME, SourceFiles, checked_labels, natural, split_called
-from pipeline.sources.files import Stamp, UndecodableError, is_inside, leads_out, quoted, reading_damaged, stamps_of
+from pipeline.sources.files import (
+    Address,
+    Example,
+    FileIndex,
+    Stamp,
+    UndecodableError,
+    is_inside,
+    leads_out,
+    quoted,
+    reading_damaged,
+    stamps_of,
+)
 from pipeline.sources.image_folder import ImageSource
 
 #: Maximum bytes that are read into memory at once, such as an image or a row group of a Parquet file.
@@ -35,11 +45,9 @@ class ContainerSource(ImageSource):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Find the files, by their names alone."""
         self._splits()
 
     def find_files(self) -> SourceFiles:
-        """The images of all files."""
         splits = self._splits()
         listings = {file: self._listing(file) for file in splits}
         numbered = [*dict.fromkeys(tuple(names) for names, _ in listings.values() if names)]
@@ -63,7 +71,7 @@ class ContainerSource(ImageSource):
         return files
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
-        """Stamps of the files. Unchanged files have the same examples."""
+        # Unchanged files have the same examples.
         return self._stamps()
 
     def _stamps(self) -> Mapping[str, Stamp]:

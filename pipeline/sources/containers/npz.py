@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from pipeline import machine
 from pipeline.sources.containers import ContainerSource
-from pipeline.sources.file_index import Address, Example
 from pipeline.sources.file_source import split_called
-from pipeline.sources.files import cached_until_replaced, reading_damaged
+from pipeline.sources.files import Address, Example, cached_until_replaced, reading_damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +43,6 @@ class Npz(ContainerSource):
     read = staticmethod(read_image)
 
     def images_in(self, path: Path, file: str) -> Iterator[Example]:
-        """The images of all splits."""
         import numpy as np
 
         with np.load(path, allow_pickle=False) as arrays:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.sources.containers import MAX_BYTES, ContainerSource
-from pipeline.sources.file_index import Address, Example
-from pipeline.sources.files import UndecodableError, cached_until_replaced, reading_damaged
+from pipeline.sources.files import Address, Example, UndecodableError, cached_until_replaced, reading_damaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +49,6 @@ class Parquet(ContainerSource):
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
-        """Whether a file is a Parquet file with a column of images."""
         if not cls.has_name(path.name):
             return False
         import pyarrow as pa
@@ -61,7 +59,6 @@ class Parquet(ContainerSource):
         return False
 
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
-        """The images of all row groups. See ``ContainerSource``."""
         from pyarrow.parquet import read_schema
 
         schema = read_schema(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.sources.containers import ContainerSource, read_range
-from pipeline.sources.file_index import Example
+from pipeline.sources.files import Example
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,7 +27,6 @@ class TFRecord(ContainerSource):
     read = staticmethod(read_range)
 
     def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
-        """The examples. See ``ContainerSource``."""
         records = _records(path)
         first = next(records, None)
         if first is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pipeline.sources.containers import ContainerSource, read_range
-from pipeline.sources.file_index import Example
+from pipeline.sources.files import Example
 from pipeline.sources.image_folder import ImageFolder
 
 _MAX_LABEL_BYTES = 2**20
@@ -24,7 +24,6 @@ class WebDataset(ContainerSource):
     read = staticmethod(read_range)
 
     def images_in(self, path: Path, file: str) -> Iterator[Example]:
-        """The examples with an image."""
         with tarfile.open(path, "r:") as tar:
             members = (member for member in tar if member.isreg() and not member.issparse())
             for _, group in itertools.groupby(members, lambda member: re.match(r"(.*/)?[^.]*", member.name)[0]):
