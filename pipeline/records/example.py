@@ -80,10 +80,7 @@ def add_labels(counts: np.ndarray, rows: np.ndarray, columns: Mapping[str, np.nd
 
 @dataclass(frozen=True)
 class FixedLayout:
-    """The layout of the framed records of one split, which all have the same length.
-
-    ``spec`` has fixed features only. Labels are below ``num_labels``. ``key_bytes`` is the length of a key.
-    """
+    """The layout of the framed records of a split with fixed features and keys. Labels are below ``num_labels``."""
 
     spec: FeatureSpec
     num_labels: int
@@ -138,11 +135,9 @@ class FixedLayout:
         high = (1 << VARINT_BITS * self.label_bytes) - 1
         values: dict[str, bytes | int] = {}
         for name, feature in self.spec.items():
-            if feature.is_number:
-                values[name] = high if name == changed else low
-            else:
-                num_bytes = self.key_bytes if name == KEY else feature.num_bytes
-                values[name] = (b"\x7f" if name == changed else b"\x00") * num_bytes
+            number, byte = (high, b"\x7f") if name == changed else (low, b"\x00")
+            num_bytes = self.key_bytes if name == KEY else 0 if feature.is_number else feature.num_bytes
+            values[name] = number if feature.is_number else byte * num_bytes
         return np.frombuffer(serialize(values), np.uint8)
 
 
@@ -150,15 +145,12 @@ def decode_rows(rows: Rows, frames: tf.Tensor) -> dict[str, tf.Tensor]:
     """Like ``Rows.columns``, but for a tensor of framed records, uint8 (batch, frame_bytes)."""
     columns = {}
     for name, bounds in rows.values.items():
-        feature = rows.spec[name]
+        feature, values = rows.spec[name], frames[:, bounds]
         if feature.is_number:
-            label = tf.cast(frames[:, bounds] & 0x7F, tf.int32)
-            columns[name] = tf.reduce_sum(label * rows.label_weights, axis=1)
+            columns[name] = tf.reduce_sum(tf.cast(values & 0x7F, tf.int32) * rows.label_weights, axis=1)
             continue
-        values = frames[:, bounds]
         if feature.dtype != "uint8":
-            values = tf.bitcast(
-                tf.reshape(values, [-1, *feature.shape, feature.num_bytes // math.prod(feature.shape)]), feature.dtype
-            )
+            value_bytes = feature.num_bytes // math.prod(feature.shape)
+            values = tf.bitcast(tf.reshape(values, [-1, *feature.shape, value_bytes]), feature.dtype)
         columns[name] = tf.reshape(values, [-1, *feature.shape])
     return columns

@@ -35,13 +35,10 @@ _PHOTO_SIDE, _MIDDLE_SIDE = 160, 128
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of an example.
+    """The shape and the type of the decoded values of a feature. None stands for a size that varies, () for a scalar.
 
-    Attributes:
-        shape: None stands for a size that varies, () for a scalar.
-        dtype: Type of the decoded values.
-        encoding: "raw" for the bytes of the values, row-major and little-endian. A raw scalar int64 is an
-            ``int64_list``. "jpeg", "png" or "image" for an encoded image, where "image" is any format. "utf8" for text.
+    ``encoding`` is "raw" for the bytes of the values, row-major and little-endian. A raw scalar int64 is an
+    ``int64_list``. It is "jpeg", "png" or "image" (any format) for an encoded image, and "utf8" for a text.
     """
 
     shape: tuple[int | None, ...]
@@ -75,14 +72,10 @@ DISTRIBUTION, LABELS, VALUES = "distribution", "labels", "values"
 class Task:
     """Shapes and ranges of the inputs and outputs of a model.
 
-    Attributes:
-        input_shape: Shape of one example, uint8.
-        inputs: Upper bound of the values of an example.
-        label_shape: Shape of one example's labels, int32. () means one label.
-        num_labels: Number of outputs for each label.
-        meaning: "distribution" over the labels, a probability for each of several "labels", or "values".
-        means: Mean of each value in the train split. Empty without values.
-        deviations: Standard deviation of each value in the train split.
+    An example has the ``input_shape``, uint8, with values below ``inputs``. Its labels have the ``label_shape``, int32.
+    () means one label. There are ``num_labels`` outputs for each label. Their ``meaning`` is a "distribution" over the
+    labels, a probability for each of several "labels", or "values". ``means`` and standard ``deviations`` are those of
+    each value in the train split, and empty without values.
     """
 
     input_shape: tuple[int, ...]
@@ -138,15 +131,12 @@ def spec_from_json(stored: Mapping[str, Mapping]) -> FeatureSpec:
 
 @dataclass(frozen=True)
 class ImageForm:
-    """Storage of images in records.
+    """Storage of images in records. Sizes are in pixels.
 
-    Attributes:
-        size: Pixels per side. 0 keeps the size of each image.
-        resize: "crop", "pad" or "stretch".
-        encoding: "raw", "jpeg", "png", or "image" for mixed formats.
-        smallest_side: Smallest side of any image before the resize, in pixels. 0 if unknown.
-        store_side: Shorter side to which much larger images are reduced in the records. 0 reduces none.
-        store_quality: JPEG quality of images that are stored smaller than their files. 0 without a ``store_side``.
+    ``size`` is that of both sides, and 0 keeps the size of each image. ``resize`` is "crop", "pad" or "stretch", and
+    ``encoding`` "raw", "jpeg", "png", or "image" for mixed formats. ``smallest_side`` is that of any image before the
+    resize, and 0 if unknown. Much larger images are reduced to the shorter side ``store_side`` with the JPEG quality
+    ``store_quality``. 0 reduces none.
     """
 
     size: int
@@ -230,19 +220,16 @@ def stored_form(
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
-    side, resize = _store_side(size, settings.store_side, encoding, image.shape[2]), settings.resize if size else "crop"
-    return ImageForm(size, resize, encoding, shorter_sides[0], side, _STORE_QUALITY if side else 0)
-
-
-def _store_side(size: int, requested: str, encoding: str, channels: int) -> int:
     # Alpha would be lost, and images without an image_size must keep their shape.
-    can_shrink = size and encoding != "raw" and channels < CHANNELS[-1]
-    if requested == "original" or (requested == "auto" and not (can_shrink and size > RAW_SIDE)):
-        return 0
-    side = round(_STORE_RATIO * size) if requested == "auto" else int(requested)
-    if not can_shrink or side < size:
-        refuse("Records", "store_side", "auto, original, or a side of encoded images not below image_size", requested)
-    return side
+    can_shrink, side = size and encoding != "raw" and image.shape[2] < CHANNELS[-1], 0
+    if settings.store_side == "auto" and can_shrink and size > RAW_SIDE:
+        side = round(_STORE_RATIO * size)
+    elif settings.store_side not in ("auto", "original"):
+        side = int(settings.store_side)
+        if not can_shrink or side < size:
+            refuse("Records", "store_side", "auto, original, or for encoded images image_size or more", str(side))
+    resize = settings.resize if size else "crop"
+    return ImageForm(size, resize, encoding, shorter_sides[0], side, _STORE_QUALITY if side else 0)
 
 
 def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:

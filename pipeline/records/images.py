@@ -20,10 +20,9 @@ def fingerprints(images: np.ndarray | Sequence[bytes]) -> np.ndarray:
 
 
 def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | None, int]) -> tf.Tensor:
-    """Decode a batch of images to uint8 (batch, *shape).
+    """Decode JPEG, PNG, BMP or GIF files, string (batch,), to uint8 (batch, *shape).
 
-    ``encoded`` is string (batch,) with JPEG, PNG, BMP or GIF files. With the encoding "jpeg", all must be JPEGs.
-    Without a size in the form, all images must have the ``shape`` (height, width, channels).
+    With the encoding "jpeg", all must be JPEGs. Without a size in the form, all images must have the ``shape``.
     """
     # For tiny images, the loop takes as long as decoding. Eight parallel iterations hide some of it.
     images = tf.map_fn(

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import apache_beam as beam
@@ -41,19 +40,12 @@ from pipeline.shards.shared import Store, shared_by_workers
 CONNECT_SECONDS = 5
 
 
-class Engine(NamedTuple):
-    """Flags with the address of an engine and with the path of its program."""
-
-    master: str = ""
-    program: str = ""
-
-
-#: The engine of each runner, by class name.
+#: Class name of a runner → flags with the address of its engine and with the path of its program.
 ENGINES = {
-    "FlinkRunner": Engine("flink_master", "flink_job_server_jar"),
-    "SparkRunner": Engine("spark_master_url", "spark_job_server_jar"),
-    "PrismRunner": Engine(program="prism_location"),
-    "DaskRunner": Engine("dask_client_address"),
+    "FlinkRunner": ("flink_master", "flink_job_server_jar"),
+    "SparkRunner": ("spark_master_url", "spark_job_server_jar"),
+    "PrismRunner": ("", "prism_location"),
+    "DaskRunner": ("dask_client_address", ""),
 }
 # The flag with the address of a running job server, for any engine.
 _JOB_ENDPOINT = "job_endpoint"
@@ -102,18 +94,18 @@ def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineO
 def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
     """Check that the runner's program exists and the engine answers. Return its address, "" if it is this machine."""
     name = type(runner).__name__
-    engine = ENGINES.get(name)
-    if engine is None:
+    if name not in ENGINES:
         return ""
-    endpoint, master = _flag_of(settings, _JOB_ENDPOINT), _flag_of(settings, engine.master)
-    if engine.program and not endpoint:
-        path = _flag_of(settings, engine.program)
+    master_flag, program = ENGINES[name]
+    endpoint, master = _flag_of(settings, _JOB_ENDPOINT), _flag_of(settings, master_flag)
+    if program and not endpoint:
+        path = _flag_of(settings, program)
         if not Path(path).expanduser().is_file():
             remedy = f" In a clone, build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
-            refuse("Records", "runner_options", f"--{engine.program}=<an existing file>", path, remedy)
-        if engine.program.endswith("_jar") and not shutil.which("java"):
+            refuse("Records", "runner_options", f"--{program}=<an existing file>", path, remedy)
+        if program.endswith("_jar") and not shutil.which("java"):
             refuse("Records", "runner", f"java on the PATH, for {name}", "none")
-    for flag, address in ((_JOB_ENDPOINT, endpoint), (engine.master, master)):
+    for flag, address in ((_JOB_ENDPOINT, endpoint), (master_flag, master)):
         if address:
             _require_answer(address, flag)
     return master or endpoint
@@ -121,8 +113,8 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
 
 def _flag_of(settings: RecordsSettings, name: str) -> str:
     """Value of a flag. "" if it is missing, or if Beam starts the engine itself."""
-    flags = dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
-    value = flags.get(name, "")
+    flags = (flag.removeprefix("--").partition("=") for flag in settings.beam_flags())
+    value = {flag: value for flag, _, value in flags}.get(name, "")
     return "" if _LOCAL_MASTER.fullmatch(value) else value
 
 
@@ -170,8 +162,7 @@ def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
 
 
 def _run(pipeline: beam.Pipeline, settings: RecordsSettings, name: str) -> None:
-    handler = signal.getsignal(signal.SIGINT)
-    result, ended = None, Future()
+    handler, result, ended = signal.getsignal(signal.SIGINT), None, Future()
 
     def wait() -> None:
         try:
@@ -275,8 +266,7 @@ def watching_workers() -> Iterator[None]:
     """
     deaths: list[str] = []
     exceptions: list[threading.ExceptHookArgs] = []
-    was_interrupted, ended = threading.Event(), threading.Event()
-    main_thread = threading.main_thread().ident
+    was_interrupted, ended, main_thread = threading.Event(), threading.Event(), threading.main_thread().ident
 
     def interrupt_wait() -> None:
         # Repeatedly, because Beam may be starting a worker and waits more than once.

@@ -89,10 +89,7 @@ class Job:
         return self.settings.train_shards if split == "train" else self.settings.test_shards
 
     def write_positions(self) -> None:
-        """Compute and write the position of each example for the workers.
-
-        Only the process that submits the job does this, because it takes memory and time for every example.
-        """
+        """Write the position of each example for the workers. It takes memory and time for every example."""
         for source_split in self.source.num_examples:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             splits = split_of_each(self.source, self.location, source_split, self.settings.validation_share)

@@ -29,11 +29,9 @@ def split_sizes(source: SourceInfo, location: Location, validation_share: float)
         sizes |= {split: split_of.count(split) for split in splits}
         if empty := [split for split in splits if not sizes[split]]:
             by_test = "test" in empty or not validation_share
-            section, name = ("Source", "test_share") if by_test else ("Records", "validation_share")
             grouped = division(source, location) == "group"
             refuse(
-                section,
-                name,
+                *(("Source", "test_share") if by_test else ("Records", "validation_share")),
                 f"a share of {num_examples} examples that leaves some to {' and some to '.join(splits)}",
                 source.test_share if by_test else validation_share,
                 " The groups of [Source] group_column are too few." if grouped else "",
@@ -56,15 +54,16 @@ def division(source: SourceInfo, location: Location) -> str:
 
 def split_of_each(source: SourceInfo, location: Location, split: str, validation_share: float) -> Sequence[str]:
     """The split of the records of each example of a split of the source. Only train is divided."""
+    num_examples, listing = source.num_examples[split], location.listing
     if split != "train" or not (source.test_share or validation_share):
-        return [split] * source.num_examples[split]
-    by, num_examples, listing = division(source, location), source.num_examples[split], location.listing
+        return [split] * num_examples
     shares = {"test_share": source.test_share, "validation_share": validation_share}
-    if by == "position":
-        return splits_by_position(num_examples, **shares)
     keys = example_keys(split, num_examples, listing)
-    if by == "group":
-        return splits_by_group(read_index(listing).splits[split].groups, **shares)
-    if by == "label":
-        return splits_by_label(keys, read_index(listing).splits[split].labels, **shares)
+    match division(source, location):
+        case "position":
+            return splits_by_position(num_examples, **shares)
+        case "group":
+            return splits_by_group(read_index(listing).splits[split].groups, **shares)
+        case "label":
+            return splits_by_label(keys, read_index(listing).splits[split].labels, **shares)
     return [split_of(key, **shares) for key in keys]

@@ -12,12 +12,11 @@ from pipeline.records.example import add_labels
 from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, TEXT, content_name, spec_to_json
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
-from pipeline.shards.data_checks import check_data, warnings, write_rows
-from pipeline.shards.near_duplicates import HASH_WORDS, image_hashes
+from pipeline.shards.data_checks import HASH_WORDS, check_data, image_hashes, warnings, write_rows
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.shards.splits import division
-from pipeline.sources.files import example_names, read_index
+from pipeline.sources.files import read_index
 from pipeline.sources.source import SourceInfo
 from pipeline.sources.text import count_longer, text_digest
 
@@ -61,10 +60,7 @@ class BlockStats:
 
 
 def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
-    """sha256 of the label and the stored content of each example.
-
-    A label takes one byte if all labels fit, otherwise eight. A vector of labels takes its stored bytes.
-    """
+    """sha256 of the label, in one byte if all labels fit or else in eight, and the stored content of each example."""
     content = columns[content_name(columns)]
     labels = np.ascontiguousarray(columns.get(LABEL, np.empty((len(content), 0), np.uint8)))
     if labels.ndim == 1:
@@ -77,18 +73,19 @@ def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
 
 
 def summarize(job: Job, source: SourceInfo) -> dict:
-    """The details of the records' manifest. Writes test_names.csv and the CSV files of problems that have rows.
+    """The details of the manifest of all blocks. Writes test_names.csv and the CSV files of problems that have rows.
 
-    All blocks of the job were written. ``source`` is that before a text is cut into examples.
+    ``source`` is that before a text is cut into examples.
     """
     folder, listing, spec = Path(job.folder), job.location.listing, job.spec
     examples, label_counts, digests = _read_block_stats(job)
     splits, names = {}, {}
-    for source_split, num_examples in job.source.num_examples.items():
+    for source_split in job.source.num_examples:
         layout = job.layout(source_split)
         rows = {"rows": layout.rows.to_json()} if job.is_fixed else {}
         for split in job.splits_of(source_split):
-            names[split] = example_names(source_split, num_examples, listing)
+            # Paths below the source's folder, else the keys.
+            names[split] = read_index(listing).splits[source_split].paths if listing else job.keys(source_split)
             splits[split] = {
                 "num_examples": job.num_examples[split],
                 "label_counts": label_counts[split],

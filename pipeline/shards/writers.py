@@ -1,10 +1,8 @@
-"""Three writers of shards, which all write the same bytes.
+"""Three writers of shards, which all write the same bytes. A repeated write of a block or shard does so, too.
 
 - ``FixedWriter`` writes records of one length at their final offset in a shared folder.
 - ``Writer`` sorts the records of each block into a file, called a run. After all blocks, it merges the runs per shard.
 - ``StoreWriter`` does the same with objects, for workers without a shared file system.
-
-A repeated write of a block or shard gives the same bytes.
 """
 
 import hashlib
@@ -191,15 +189,14 @@ def _put(paths: Sequence[Path], frames: Sequence[np.ndarray], positions: np.ndar
 
 
 def encode_run(frames: Sequence[bytes | np.ndarray], positions: np.ndarray, num_shards: int) -> bytes:
-    """Encode a run, which contains framed records in the order of ``positions``, int64 (records, 2).
+    """Encode framed records in the order of ``positions``, int64 (records, 2), as a run.
 
     A run starts with a table, int64 (num_shards + 1, 2), with the number of records before each section and the offset
     of the section. The section of a shard contains an index, int64 (records, 2), with the position and length of each
     record, and then the records.
     """
     lengths = np.fromiter(map(len, frames), np.int64, len(frames))
-    sections: list[bytes | np.ndarray] = []
-    table = [(0, _ENTRY_BYTES * (num_shards + 1))]
+    sections, table = [], [(0, _ENTRY_BYTES * (num_shards + 1))]
     for rows in _in_order(positions, num_shards):
         index = np.stack([positions[rows, 1], lengths[rows]], axis=1).astype("<i8").tobytes()
         sections += [index, *(frames[row] for row in rows.tolist())]

@@ -217,17 +217,10 @@ class LabeledSource(FileSource):
         for example in files.listed:
             splits.setdefault(example.group, set()).add(split_called(example.split))
             if example.group.strip().lower() in {"", *MISSING}:
-                self.refuse(
-                    f" {quoted(example.path)} has the group {example.group!r}. Write a value or remove the row.",
-                    "a column with a value in each row",
-                    "group_column",
-                )
+                self.refuse(f" {quoted(example.path)} has {example.group!r}.", "a value in each row", "group_column")
         if shared := min((group for group, its in splits.items() if len(its) > 1), default=""):
-            self.refuse(
-                f" {shared!r} is in {' and '.join(sorted(splits[shared]))}. Change its splits, or name no column.",
-                "a column whose values are in one split each",
-                "group_column",
-            )
+            names = ", ".join(sorted(splits[shared]))
+            self.refuse(f" {shared!r} is in {names}.", "a column whose values are in one split each", "group_column")
 
     def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The names of the labels in the order of labels.txt, or in their natural order without that file."""
@@ -311,8 +304,10 @@ def kind_at(path: str) -> str:
         kind = "text_folder"
     is_file = top.is_file()
     if not {"folder": top.is_dir(), "table": is_file, "text_table": is_file, "": False}.get(kind, top.exists()):
-        expected = "a folder of images or texts, a table, or another file of examples (docs/how-to/own-data.md)"
-        refuse("Source", "path", expected, path, _hint(top, kind))
+        refuse(
+            *("Source", "path", "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
+            *(path, _hint(top, kind)),
+        )
     return kind
 
 

@@ -72,9 +72,7 @@ def stamps(folder: Path, refuse: Callable[[str, str], NoReturn]) -> dict[str, St
     stamps, root = {}, os.path.realpath(folder)
 
     def fail(error: OSError) -> NoReturn:
-        refuse(
-            f" {quoted(error.filename)} cannot be read ({error.strerror}). Change its permissions.", "readable folders"
-        )
+        refuse(f" {quoted(error.filename)} cannot be read ({error.strerror}).", "readable folders")
 
     for current, subfolders, names in os.walk(folder, onerror=fail):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
@@ -89,9 +87,7 @@ def stamps(folder: Path, refuse: Callable[[str, str], NoReturn]) -> dict[str, St
     return stamps
 
 
-def stamps_of(
-    folder: Path, paths: Iterable[str], stat_of: Callable[[str], os.stat_result] = os.stat
-) -> dict[str, Stamp]:
+def stamps_of(folder: Path, paths: Iterable[str], stat_of: Callable = os.stat) -> dict[str, Stamp]:
     """Stamps of the existing files, by path."""
     stamps, top = {}, os.fspath(folder)
     for path in paths:
@@ -335,11 +331,6 @@ def read_index(path: str) -> FileIndex:
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
     """The keys of a split in the source's order, from the index if there is one."""
     return read_index(listing).splits[split].keys if listing else IndexKeys(split, num_examples)
-
-
-def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
-    """Names of the examples for people: paths below the source's folder, else the keys."""
-    return read_index(listing).splits[split].paths if listing else IndexKeys(split, num_examples)
 
 
 @dataclass(frozen=True)

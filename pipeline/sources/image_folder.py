@@ -20,7 +20,6 @@ from pipeline.sources.files import Address, Example, Skipped, Stamp, first_bytes
 if TYPE_CHECKING:
     from pipeline.sources.image_files import Picture
 
-_MAX_NAMES = 5
 # Names that may stand for either split.
 _LIKE_SPLITS = {"eval", "holdout"}
 # Endings of notes, tables and programs beside images.
@@ -143,9 +142,8 @@ class LabelFolders(LabeledSource):
         matches = {file: re.search(pattern, file.rpartition("/")[2]) for file in files}
         if bad := sorted(file for file, match in matches.items() if not (match and match["label"])):
             self.refuse(
-                f" It finds none in {plural(len(bad), 'name')}, such as {', '.join(map(quoted, bad[:_MAX_NAMES]))}.",
-                f"a pattern that finds a label in the name of each {self.noun}",
-                "label_pattern",
+                f" It finds none in {plural(len(bad), 'name')}, such as {quoted(bad[0])}.",
+                *(f"a pattern that finds a label in the name of each {self.noun}", "label_pattern"),
             )
         return {file: match["label"] for file, match in matches.items()}
 

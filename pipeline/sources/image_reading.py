@@ -83,11 +83,5 @@ def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.n
 
 @cache
 def _decoder(form: ImageForm, channels: int) -> tf.types.experimental.GenericFunction:
-    side = form.size or None
-    shape = (side, side, channels)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def decode_batch(contents: tf.Tensor) -> tf.Tensor:
-        return decode(contents, form, shape)
-
-    return decode_batch
+    shape = (form.size or None, form.size or None, channels)
+    return tf.function(partial(decode, form=form, shape=shape), input_signature=[tf.TensorSpec([None], tf.string)])

@@ -43,9 +43,7 @@ _STEPS = (1, 3, 7, 9)
 def draw_block(split: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw the examples ``start`` to ``stop - 1`` of a split. Indices may exceed ``NUM_EXAMPLES``.
 
-    Returns:
-        images: uint8 (stop - start, 32, 32, 3), RGB.
-        labels: int64 (stop - start,), indices into ``LABEL_NAMES``.
+    Returns images, uint8 (stop - start, 32, 32, 3) in RGB, and indices into ``LABEL_NAMES``, int64 (stop - start,).
     """
     drawn = b"".join(_hash(f"{split} {index}") for index in range(start, stop))
     # int32 (64, examples, 1, 1)

@@ -116,10 +116,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """Paths of a source on this machine. They are in no identity.
-
-    ``folder`` contains image files, and ``listing`` is their index. ``artifact`` is the source's artifact.
-    """
+    """Paths of a source on this machine, in no identity. ``listing`` is the index of the files below ``folder``."""
 
     tfds_data_dir: str = ""
     folder: str = ""
@@ -166,14 +163,10 @@ class Kind(ABC):
 
     @abstractmethod
     def find(self, artifact: Path) -> SourceInfo:
-        """Obtain and examine the data.
+        """Obtain and examine the data. ``artifact`` is the folder for the index of the files and the tokens of a text.
 
-        ``artifact`` is the folder for the index of the files and the tokens of a text.
-
-        Raises:
-            DatasetUnavailableError: The data cannot be downloaded.
-            SettingsError: The path contains no usable data, or the dataset is unknown.
-            DamagedArtifactError: Images cannot be decoded, or a download has another digest.
+        DatasetUnavailableError: the data cannot be downloaded. SettingsError: the path contains no usable data, or the
+        dataset is unknown. DamagedArtifactError: images cannot be decoded, or a download has another digest.
         """
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
@@ -203,9 +196,8 @@ def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
         if not settings.may_be_replaced:
             raise
         _logger.warning(
-            "%s is unavailable. %s Using the placeholder dataset of generated examples. Its numbers are meaningless "
-            "for %s. The next run tries %s again.",
-            *(settings.dataset, error, settings.dataset, settings.dataset),
+            "%s is unavailable. %s Using the placeholder dataset. Its numbers mean nothing. The next run tries again.",
+            *(settings.dataset, error),
         )
         return SOURCES.load(SYNTHETIC)(settings).find(folder)
 
@@ -238,10 +230,8 @@ def read_batches(
     are int64 (batch,), and tokens uint8 (batch, length). A text is read in the examples of ``SourceInfo.cut``, and
     ``form`` is None.
 
-    Raises:
-        DatasetUnavailableError: The prepared copy is missing and cannot be prepared again.
-        DamagedArtifactError: The data have another version, have changed, or cannot be read completely.
-        UnsupportedDatasetError: An example has no label.
+    DatasetUnavailableError: the prepared copy is missing and cannot be prepared again. DamagedArtifactError: the data
+    have another version, have changed, or cannot be read completely. UnsupportedDatasetError: an example has no label.
     """
     # The tokens of a text of any origin are in the source's artifact.
     kind = SOURCES.load("text" if info.is_sequence else info.origin)

@@ -68,8 +68,7 @@ class Table(ImageSource):
                 f"{_similar(paths[0], folder)} "
                 "Paths are relative to the table. Complete them with [Source] path_prefix and path_suffix. Download "
                 "images that have an address.",
-                "paths of existing images",
-                "path_column",
+                *("paths of existing images", "path_column"),
             )
         listed = [one._replace(stamp=stamps.get(one.path, ())) for one in sorted(examples, key=lambda one: one.path)]
         return SourceFiles(listed, stamps_of(folder, [self.path.name]), label_names, problem)
@@ -118,10 +117,8 @@ class Table(ImageSource):
             for _, name in wanted:
                 if pyarrow.types.is_nested(kind := schema.field(name).type):
                     self.refuse(
-                        f" The column {name} has values of the type {kind}. Write one text or number into each cell. "
-                        "Several labels have a character between them, the label_separator. For images inside the "
-                        "file, set dataset = parquet.",
-                        "columns of texts or numbers",
+                        f" The column {name} has values of the type {kind}. For images, set dataset = parquet.",
+                        "one text or number in each cell",
                     )
             table = pyarrow.parquet.read_table(self.path, columns=[name for _, name in wanted])
             cells = {name: table[name].cast(pyarrow.string()).fill_null("").to_pylist() for _, name in wanted}
@@ -156,9 +153,8 @@ class Table(ImageSource):
         names, *rows = rows
         if marks := [mark for mark in _OTHER_DELIMITERS if mark != delimiter and mark in names[0] and len(names) == 1]:
             self.refuse(
-                f" The header {names[0]!r:.80} has {_OTHER_DELIMITERS[marks[0]]}. Save the table with commas (.csv) or "
-                "tabs (.tsv).",
-                "commas or tabs between the cells",
+                f" The header {names[0]!r:.80} has {_OTHER_DELIMITERS[marks[0]]}.",
+                "commas (.csv) or tabs (.tsv) between the cells",
             )
         column_names = (getattr(self.settings, self.content_column), self.settings.label_column)
         if any(map(_VALUE.fullmatch, names)) and not {*column_names} & {*names}:
@@ -256,8 +252,7 @@ class Table(ImageSource):
             if not (number in (0, 1) if problem == MULTI_LABEL else math.isfinite(number)):
                 self.refuse(
                     f" Found {cell!r}. For labels with a separator, set label_separator.",
-                    f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell",
-                    "label_column",
+                    *(f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell", "label_column"),
                 )
         for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
             low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
@@ -272,17 +267,13 @@ class Table(ImageSource):
         different = set(labels)
         if several := _several(different):
             self.refuse(
-                f" Cells such as {several!r} look like several labels per image. Set label_separator to the character "
-                "between them, or name a column with one label per row.",
-                "a column of labels",
-                "label_column",
+                f" Cells such as {several!r} look like several labels. Set label_separator to what is between them.",
+                *("one label per image", "label_column"),
             )
         if len(labels) >= _MIN_ROWS and len(different) > _MAX_DISTINCT_SHARE * len(labels):
             self.refuse(
-                f" The column has {len(different):,} different values in {len(labels):,} rows, like names or "
-                "measurements. Name a column of labels, or set problem = regression for numbers.",
-                "a column of labels",
-                "label_column",
+                f" It has {len(different):,} values in {len(labels):,} rows. For numbers, set problem = regression.",
+                *("a column of labels, not of names or measurements", "label_column"),
             )
 
 

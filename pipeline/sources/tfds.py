@@ -62,9 +62,8 @@ class Tfds(Kind):
         # Checked before a download.
         builder, keys = self._supported()
         prepare(builder, dataset)
-        splits = builder.info.splits
-        if "train" not in splits:
-            raise _unsupported(dataset, f"a train split, got {', '.join(splits) or 'no splits'}")
+        if "train" not in builder.info.splits:
+            raise _unsupported(dataset, f"a train split, got {', '.join(builder.info.splits) or 'no splits'}")
         facts = self._image_facts(builder, *keys) if len(keys) == 2 else self._text_facts(builder, *keys, artifact)
         return SourceInfo(
             dataset=dataset,
@@ -104,10 +103,7 @@ class Tfds(Kind):
             texts["train" if split == "train" else "test"] += b"".join(example[key] for example in examples)
         if not texts["train"]:
             raise _unsupported(self.settings.dataset, "examples in the train split, got none")
-        try:
-            decoded = {split: content.decode() for split, content in texts.items() if content}
-        except UnicodeDecodeError as error:
-            raise _unsupported(self.settings.dataset, f"text in UTF-8, got another encoding ({error})") from error
+        decoded = {split: content.decode() for split, content in texts.items() if content}
         return written_tokens(decoded, artifact, test_share=self.settings.test_share)
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:

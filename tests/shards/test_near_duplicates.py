@@ -12,7 +12,7 @@ from pipeline.records.features import NEAR_DUPLICATES_NAME
 
 def setup_module() -> None:
     global HASH_WORDS, MAX_BITS, image_hashes, near_duplicates
-    from pipeline.shards.near_duplicates import HASH_WORDS, MAX_BITS, image_hashes, near_duplicates
+    from pipeline.shards.data_checks import HASH_WORDS, MAX_BITS, image_hashes, near_duplicates
 
 
 def photograph(number: int, size=(240, 180)) -> Image.Image:

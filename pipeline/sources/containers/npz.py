@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pipeline import machine
 from pipeline.sources.containers import ContainerSource
 from pipeline.sources.file_source import split_called
 from pipeline.sources.files import Address, Example, cached_until_replaced, reading_damaged
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _IMAGES, _LABELS = {"x", "image", "images"}, {"y", "label", "labels"}
 
@@ -26,7 +23,7 @@ def read_image(folder: str, address: Address) -> bytes:
 
 
 @cached_until_replaced
-def _array(path: Path, name: str) -> "np.ndarray":
+def _array(path: Path, name: str) -> Any:
     import numpy as np
 
     with np.load(path, allow_pickle=False) as arrays:

@@ -5,13 +5,9 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipeline.sources.containers import ContainerSource, read_range
 from pipeline.sources.files import Example
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 # Feature of the images → features of the labels, of Model Garden and of TensorFlow Datasets.
 _PRESETS = {"image/encoded": ("image/class/text", "image/class/label"), "image": ("label",)}
@@ -38,7 +34,7 @@ class TFRecord(ContainerSource):
         lines = names.read_text(encoding="utf-8").splitlines() if names.is_file() else ()
         return lines, (_row(file, image, label, *record) for record in itertools.chain([first], records))
 
-    def _feature(self, setting: str, presets: Sequence[str], features: "Mapping[str, tf.train.Feature]") -> str:
+    def _feature(self, setting: str, presets: Sequence[str], features: Mapping) -> str:
         """The feature that a setting names. If it has its default, another preset may replace it."""
         name = getattr(self.settings, setting)
         candidates = [name, *presets[1:]] if name == presets[0] else [name]
@@ -64,9 +60,7 @@ def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:
             yield start, record, tf.train.Example.FromString(record).features.feature
 
 
-def _row(
-    file: str, image: str, label: str, start: int, record: bytes, features: "Mapping[str, tf.train.Feature]"
-) -> Example:
+def _row(file: str, image: str, label: str, start: int, record: bytes, features: Mapping) -> Example:
     content = features[image].bytes_list.value[0]
     values = features[label].int64_list.value or [text.decode() for text in features[label].bytes_list.value]
     names = [features[name].bytes_list.value[0].decode() for name in _NAMES if name in features]
