@@ -13,29 +13,22 @@ from apache_beam.runners.worker import sdk_worker_main
 from google.protobuf import json_format, text_format
 
 
-def worker_environment(worker_id: str, provision_endpoint: str) -> dict[str, str]:
-    """The environment variables that configure Beam's worker."""
-    with grpc.insecure_channel(provision_endpoint) as channel:
-        # The engine identifies the worker by this header.
-        stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-        request = beam_provision_api_pb2.GetProvisionInfoRequest()
-        info = stub.GetProvisionInfo(request, metadata=[("worker_id", worker_id)], timeout=60).info
-    return {
-        "WORKER_ID": worker_id,
-        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
-        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.control_endpoint),
-        "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
-        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
-    }
-
-
 def main() -> None:
     """Run a Beam worker until the engine closes the connection."""
     parser = argparse.ArgumentParser(prog="tensorcraft-worker", description=main.__doc__)
     parser.add_argument("--id", required=True, help="name of this worker in the engine")
     parser.add_argument("--provision_endpoint", required=True, help="address of the engine's provision service")
     arguments, _ = parser.parse_known_args()
-    os.environ.update(worker_environment(arguments.id, arguments.provision_endpoint))
+    with grpc.insecure_channel(arguments.provision_endpoint) as channel:
+        # The engine identifies the worker by this header.
+        stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+        request = beam_provision_api_pb2.GetProvisionInfoRequest()
+        info = stub.GetProvisionInfo(request, metadata=[("worker_id", arguments.id)], timeout=60).info
+    os.environ["WORKER_ID"] = arguments.id
+    os.environ["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options)
+    os.environ["CONTROL_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(info.control_endpoint)
+    os.environ["LOGGING_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(info.logging_endpoint)
+    os.environ["RUNNER_CAPABILITIES"] = " ".join(info.runner_capabilities)
     sdk_worker_main.main([])
 
 

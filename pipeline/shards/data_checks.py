@@ -50,18 +50,14 @@ def check_data(
 ) -> dict:
     """Check the examples, and write duplicates.csv and near_duplicates.csv into ``folder`` if they have rows.
 
-    Args:
-        examples: ``summary.KEPT_FIELDS`` (examples,) of each split, in the order of the records.
-        names: Path or key of each example of the source, by split.
-        label_names: Empty if examples have no labels.
-        label_counts: Number of examples by split and label, or of tokens.
-        folder: Folder of the records.
+    ``examples`` are ``summary.KEPT_FIELDS`` (examples,) of each split, in the order of the records, and ``names`` the
+    paths or keys of the examples of the source. ``label_names`` is empty if examples have no labels. ``label_counts``
+    are the numbers of examples by split and label, or of tokens.
 
-    Returns:
-        ``never_trained_on`` and ``few_examples`` map a label or token to a number. ``imbalance`` is the name and number
-        of the largest and smallest label in train, or null. ``two_labels`` is the number of images with several labels.
-        ``duplicates`` is the number of copies. ``test_in_train`` lists positions in test of images that are in train,
-        and ``near_test_in_train`` those of other images that differ little from one in train.
+    Returns ``never_trained_on`` and ``few_examples``, which map a label or token to a number. ``imbalance`` is the name
+    and number of the largest and smallest label in train, or null. ``two_labels`` is the number of images with several
+    labels, and ``duplicates`` that of copies. ``test_in_train`` lists positions in test of images that are in train,
+    and ``near_test_in_train`` those of other images that differ little from one in train.
     """
     train, test = label_counts["train"], label_counts.get("test", {})
     # Several labels, and values, have no name.

@@ -86,8 +86,7 @@ def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineO
     # The flags of a job server are only known when it runs.
     if not isinstance(runner, PortableRunner):
         for name in options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
-            hint = closest(name, [*valid]).replace("'", "'--", 1)
-            refuse("Records", "runner_options", "valid Beam flags", f"--{name}", hint)
+            refuse("Records", "runner_options", "valid Beam flags", f"--{name}", closest(name, [*valid]))
     return options
 
 

@@ -95,6 +95,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
             }
     if TEXT in spec:
         (length,), longer = spec[TEXT].shape, count_longer(job.source, Path(job.location.artifact))
+    kind_of_labels = {"has_labels": LABEL in spec, "has_classes": LABEL in spec and spec[LABEL].is_number}
     # Statistics per label need examples with labels.
     label_names = job.source.label_names if LABEL in spec and spec[LABEL].dtype != "float32" else ()
     findings = check_data(examples, names, label_names, label_counts, folder)
@@ -114,18 +115,9 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         "splits": {split: splits[split] for split in job.num_examples},
         "findings": findings,
         **({"texts": {"length": length, "longer": longer}} if TEXT in spec else {}),
-        "warnings": warnings(
-            findings,
-            job.num_examples.get("test", 0),
-            has_labels=LABEL in spec,
-            has_classes=LABEL in spec and spec[LABEL].is_number,
-            noun=content_name(spec),
-        ),
+        "warnings": warnings(findings, job.num_examples.get("test", 0), noun=content_name(spec), **kind_of_labels),
         "dataset_verified": _is_verified(job, source, digests),
-        "files": {
-            shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
-            for shard in job.shards()
-        },
+        "files": {shard.pop("name"): shard for shard in job.shards()},
     }
 
 

@@ -195,7 +195,6 @@ class LabeledSource(FileSource):
         )
 
     def _judge(self, skipped: Sequence[Skipped], total: int) -> None:
-        """Refuse too many skipped files."""
         if not skipped:
             return
         settings, count, listed = self.settings, len(skipped), _listed(skipped)
@@ -221,15 +220,6 @@ class LabeledSource(FileSource):
         if shared := min((group for group, its in splits.items() if len(its) > 1), default=""):
             names = ", ".join(sorted(splits[shared]))
             self.refuse(f" {shared!r} is in {names}.", "a column whose values are in one split each", "group_column")
-
-    def ordered_labels(self, labels: Iterable[str]) -> tuple[str, ...]:
-        """The names of the labels in the order of labels.txt, or in their natural order without that file."""
-        names = sorted(set(labels), key=natural)
-        if listed := self.listed_labels():
-            if missing := [label for label in names if label not in listed]:
-                self.refuse(f" Missing: {', '.join(map(ascii, missing))}.", f"one line per label in {LABELS_NAME}")
-            names = listed
-        return checked_labels(names, self.settings.path, "path")
 
     def listed_labels(self) -> list[str]:
         """The lines of labels.txt. Empty without that file."""

@@ -275,10 +275,7 @@ class FileIndex:
 
     def digest(self) -> str:
         """Hex sha256 of paths, labels, contents and groups of the examples, and of the skipped paths with reasons."""
-        content = {
-            split: [one.paths, one.labels, one.digests, *([one.groups] if one.groups else [])]
-            for split, one in self.splits.items()
-        }
+        content = {split: [one.paths, one.labels, one.digests, one.groups] for split, one in self.splits.items()}
         left_out = [[one.path, one.reason] for one in self.skipped]
         return hashlib.sha256(json.dumps([content, left_out], sort_keys=True).encode()).hexdigest()
 

@@ -7,14 +7,14 @@ Subfolders of a label's folder have the same label. Files next to the labels' fo
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.errors import plural
 from pipeline.records.features import Feature, image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
-from pipeline.sources.file_source import LABELS_NAME, LabeledSource, SourceFiles, split_called
+from pipeline.sources.file_source import LABELS_NAME, LabeledSource, SourceFiles, checked_labels, natural, split_called
 from pipeline.sources.files import Address, Example, Skipped, Stamp, first_bytes, quoted, read_below
 
 if TYPE_CHECKING:
@@ -106,7 +106,10 @@ class LabelFolders(LabeledSource):
             name = folder.relative_to(self.folder()).as_posix()
             if folder.is_dir() and not folder.name.startswith(".") and name not in used:
                 _logger.warning("Folder %s contains no %s, so it is not a label.", quoted(name), self.noun)
-        labels = self.ordered_labels(example.label for example in examples)
+        names, listed = sorted({example.label for example in examples}, key=natural), self.listed_labels()
+        if listed and (missing := [label for label in names if label not in listed]):
+            self.refuse(f" Missing: {', '.join(map(ascii, missing))}.", f"one line per label in {LABELS_NAME}")
+        labels = checked_labels(listed or names, self.settings.path, "path")
         return SourceFiles(examples, {path: stamp for path, stamp in stamps.items() if path == LABELS_NAME}, labels)
 
     def _examples(self, files: Mapping[str, Stamp]) -> list[Example]:
@@ -131,21 +134,19 @@ class LabelFolders(LabeledSource):
             )
         if has_splits and not has_train:
             self.refuse(" It has no train split.")
-        labels = self._labels_by(pattern, parts) if pattern else {file: one[has_splits] for file, one in parts.items()}
+        labels = {file: one[has_splits] for file, one in parts.items()}
+        if pattern:
+            matches = {file: re.search(pattern, parts[file][-1]) for file in parts}
+            if bad := sorted(file for file, match in matches.items() if not (match and match["label"])):
+                self.refuse(
+                    f" It finds none in {plural(len(bad), 'name')}, such as {quoted(bad[0])}.",
+                    *(f"a pattern that finds a label in the name of each {self.noun}", "label_pattern"),
+                )
+            labels = {file: match["label"] for file, match in matches.items()}
         return [
             Example(file, labels[file], files[file], split=one[0] if has_splits else "train")
             for file, one in parts.items()
         ]
-
-    def _labels_by(self, pattern: str, files: Iterable[str]) -> dict[str, str]:
-        """The group ``label`` of a regular expression in the name of each file, by path."""
-        matches = {file: re.search(pattern, file.rpartition("/")[2]) for file in files}
-        if bad := sorted(file for file, match in matches.items() if not (match and match["label"])):
-            self.refuse(
-                f" It finds none in {plural(len(bad), 'name')}, such as {quoted(bad[0])}.",
-                *(f"a pattern that finds a label in the name of each {self.noun}", "label_pattern"),
-            )
-        return {file: match["label"] for file, match in matches.items()}
 
 
 class ImageFolder(LabelFolders, ImageSource):

@@ -1,4 +1,4 @@
-"""Texts: one of which each next token is predicted, and texts with a label each, in folders or in a table.
+"""Texts whose next tokens a model predicts, and texts with a label each, in folders or in a table.
 
 The source's artifact contains the tokens of a text, of one byte, in a file per split. It contains texts with labels in
 a row, and where each of them ends. They are thus read and checked only once.
@@ -87,8 +87,6 @@ class Text(FileSource):
     def find_files(self) -> SourceFiles:
         """The files of each split. A file, or a folder without folders of splits, is the train split."""
         stamps_by_path = self.all_stamps()
-        if not stamps_by_path:
-            self.refuse(" It contains no files.")
         tops = {path.partition("/")[0] for path in stamps_by_path if "/" in path}
         has_splits = bool(tops) and all(map(split_called, tops))
         if has_splits and (labels := labels_in(stamps_by_path)):
@@ -101,7 +99,7 @@ class Text(FileSource):
         paths = [path for path in stamps_by_path if "/" in path or not has_splits]
         files = SourceFiles([Example(path, stamp=stamps_by_path[path], split=split_of[path]) for path in paths])
         if "train" not in files.examples:
-            self.refuse(expected="a folder train beside the folders of other splits")
+            self.refuse(" It contains no files of the train split.")
         return files
 
     def _content(self, folder: Path, path: str) -> bytes:

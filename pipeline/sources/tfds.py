@@ -193,9 +193,9 @@ def _download(builder: "DatasetBuilder", dataset: str) -> None:
     config = DownloadConfig(try_download_gcs=False)
     try:
         builder.download_and_prepare(download_config=config)
-    # TFDS asserts that the files of some datasets were fetched by hand.
     except NonMatchingChecksumError as error:
         raise DamagedArtifactError(f"{dataset}: the download has an unexpected checksum. {error}") from error
+    # TFDS asserts that the files of some datasets were fetched by hand.
     except (DownloadError, AssertionError, OSError) as error:
         # An error of a file names it, unless the disk is full. One of a connection names none.
         if not isinstance(error, OSError) or (error.filename is None and error.errno not in _DISK_ERRORS):

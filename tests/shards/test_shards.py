@@ -127,7 +127,7 @@ write_records(source, RecordsSettings(train_shards=300, validation_share=0.1), f
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--direct_num_worker=2", r"got '--direct_num_worker'\. Did you mean '--direct_num_workers'\?"),
+        ("--direct_num_worker=2", r"got '--direct_num_worker'\. Did you mean 'direct_num_workers'\?"),
         ("--direct_num_workers=2 --zyx", r"got '--zyx'\."),
     ],
 )

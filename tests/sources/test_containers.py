@@ -213,7 +213,7 @@ def test_a_column_may_contain_the_splits(tmp_path):
     assert info.num_examples == {"train": 4, "validation": 4, "test": 4}
     parts = pa.array(["train", "x", "test"] * 4)
     pyarrow.parquet.write_table(table.append_column("part", parts), tmp_path / "pets.parquet")
-    with pytest.raises(SettingsError, match=r"Image 1 of .* has the split 'x'"):
+    with pytest.raises(SettingsError, match=r"Image 1 of .* or the split 'x'"):
         resolved(tmp_path / "pets.parquet", split_column="part")
 
 
@@ -320,8 +320,8 @@ def several_columns(top: Path) -> Path:
         (missing, "It does not exist."),
         (without_files, "It contains no such file."),
         (only_a_test_split, "It has no file of the train split."),
-        (unlabeled, "Image 12 of pets.parquet has the label -1. Label or remove it."),
-        (label_beyond_the_names, "Image 12 of pets.parquet has the label 2."),
+        (unlabeled, "Image 12 of pets.parquet: correct the label -1 or the split 'train'."),
+        (label_beyond_the_names, "Image 12 of pets.parquet: correct the label 2 or"),
         (other_names, "The files have different lists of labels."),
         (link_out, "outside the folder. Replace the link with a copy."),
         (several_columns, "[Source] image_column: expected a column of"),

@@ -144,7 +144,7 @@ def test_a_changed_file_is_named(write, tmp_path):
             "The folders neg, pos look like labels",
         ),
         ({"a_txt": ""}, "The train split is empty"),
-        ({"test__a_txt": "a"}, "a folder train beside the folders of other splits"),
+        ({"test__a_txt": "a"}, "It contains no files of the train split"),
     ],
 )
 def test_files_without_text_are_refused(write, tmp_path, files, words):

@@ -110,10 +110,9 @@ class ContainerSource(ImageSource):
         label, split = row.label, split if row.split is None else row.split
         if isinstance(label, int) and 0 <= label < (len(names) or label + 1):
             label = names[label] if names else str(label)
-        elif not isinstance(label, str) or not label or (names and label not in names):
-            self.refuse(f" Image {at[0]} of {quoted(at[1])} has the label {label!r}. Label or remove it.")
-        if not split_called(split):
-            self.refuse(f" Image {at[0]} of {quoted(at[1])} has the split {split!r}, not train, validation or test.")
+        is_label = isinstance(label, str) and label and (not names or label in names)
+        if not is_label or not split_called(split):
+            self.refuse(f" Image {at[0]} of {quoted(at[1])}: correct the label {label!r} or the split {split!r}.")
         return row._replace(label=label, split=split)
 
 

@@ -56,9 +56,7 @@ class Npz(ContainerSource):
         for images, labels in pairs:
             pixels, values = _array(path, images), _array(path, labels)
             if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (1,), (3,)):
-                self.refuse(
-                    f" {images} is {pixels.dtype} {pixels.shape}. Store uint8 (images, height, width, channels)."
-                )
+                self.refuse(f" {images} is {pixels.dtype} {pixels.shape}. Store uint8 (images, height, width, 3).")
             if values.size != len(pixels):
                 self.refuse(f" {labels} has {values.size:,} values for {len(pixels):,} images. Store one label each.")
             for row, label in enumerate(values.reshape(-1).tolist()):
