@@ -152,15 +152,13 @@ def _warning(kind: str, result: Any, num_test: int, has_labels: bool, has_classe
         examples = f"1 {noun} has" if result == 1 else f"{result:,} {noun}s have"
         return f"The same {noun} with two labels\n{examples} more than one label. {files}"
     share = f"{len(result):,} of {num_test:,} test"
-    if not has_labels:
-        share = f"{share} sequences are also in the train split"
-        return f"Test sequences in the train split\n{share}. {files}"
     if kind == "near_test_in_train":
         share = f"{share} images differ from a train image in little more than size, quality, brightness or color"
         files = files.replace(DUPLICATES_NAME, NEAR_DUPLICATES_NAME)
         return f"Test images that resemble train images\n{share}. {files}{without}"
-    share = f"{share} {noun}s are also in the train split, with the same bytes"
-    return f"Test {noun}s in the train split\n{share}.{without} {files}"
+    examples = f"{noun}s" if has_labels else "sequences"
+    share = f"{share} {examples} are also in the train split{', with the same bytes' * has_labels}"
+    return f"Test {examples} in the train split\n{share}.{without} {files}"
 
 
 @message

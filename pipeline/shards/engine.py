@@ -56,10 +56,9 @@ _PORTS = {"http": 80, "https": 443}
 _RAISED = re.compile(r"^pipeline\.errors\.(?P<name>\w+): (?P<message>.*?)(?: \[while running .*)?$", re.MULTILINE)
 # More than the workers of most clusters, because the engine chooses the worker of each element.
 _NUM_TRIAL_ELEMENTS = 64
-# The thread in which Beam waits for one worker process. It raises if the process ends with an error.
-_WAITING_THREAD = "run_worker"
-# The thread in which Beam reads from a job server. It raises after a cancellation, which the main thread reports.
-_READING_THREAD = "wait_until_finish_read"
+# The thread in which Beam waits for one worker process raises if the process ends with an error. The one in which Beam
+# reads from a job server raises after a cancellation, which the main thread reports.
+_WAITING_THREAD, _READING_THREAD = "run_worker", "wait_until_finish_read"
 # In the command line of worker processes that Beam itself starts.
 _WORKER_COMMAND = "apache_beam.runners.worker.sdk_worker_main"
 # Beam's message if the connection to a worker is lost.

@@ -84,7 +84,7 @@ class SharedFolder:
 
 @dataclass(frozen=True)
 class SharedObjects:
-    """Objects under a key prefix of a store. All methods may raise RemoteError."""
+    """Objects under a key prefix of a store, like ``SharedFolder``. All methods may raise RemoteError."""
 
     store: Store
     key: str
@@ -107,15 +107,12 @@ class SharedObjects:
         return result[0]
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Read a range of bytes of an object."""
         return self.store.objects.read_range(f"{self.key}/{name}", start, length) if length else b""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write or replace an object."""
         self.store.objects.put(f"{self.key}/{name}", content)
 
     def names(self, folder: str) -> Iterator[str]:
-        """Yield the names of all objects in a folder."""
         objects = self.store.objects.list(f"{self.key}/{folder}")
         yield from (stored.key.removeprefix(f"{self.key}/") for stored in objects)
 

@@ -387,9 +387,7 @@ def test_features_of_tfrecords_may_have_any_names(tmp_path):
     path = write_tfrecord(tmp_path / "pets.tfrecord", examples)
     info = resolved(path, kind="tfrecord", image_column="photo", label_column="kind")
     assert info.label_names == ("cat", "dog")
-    with pytest.raises(
-        SettingsError, match=r"image_column: expected a feature of .*The file has the features kind, ph"
-    ):
+    with pytest.raises(SettingsError, match=r"image_column: expected a column of .*The file has the columns kind, ph"):
         resolved(path, kind="tfrecord")
 
 

@@ -7,7 +7,7 @@ occur twice, each image is called after its file and its number in this file.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import DamagedArtifactError, PipelineError
@@ -43,6 +43,14 @@ class ContainerSource(ImageSource):
     def images_in(self, path: Path, file: str) -> Iterator[Example]:
         """The images of a file. Their labels may be numbers, and their split None. Paths and groups may be empty."""
         raise NotImplementedError
+
+    def column(self, setting: str, candidates: Sequence[str], names: Iterable[str]) -> str:
+        """The column that a setting names, or the only candidate if the setting has its default."""
+        name = getattr(self.settings, setting)
+        if name not in candidates and (len(candidates) != 1 or name not in ("", "label")):
+            known = ", ".join(names)
+            self.refuse(f" The file has the columns {known}.", f"a column of {self.settings.path}", setting)
+        return name if name in candidates else candidates[0]
 
     def check(self) -> None:
         self._splits()

@@ -66,21 +66,13 @@ class Parquet(ContainerSource):
         labels = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
         if self.settings.label_column in schema.names:
             labels = [self.settings.label_column]
-        image = self._column("image_column", _image_columns(schema), schema)
-        label = self._column("label_column", labels, schema)
+        image = self.column("image_column", _image_columns(schema), schema.names)
+        label = self.column("label_column", labels, schema.names)
         split, group = (
-            self._column(setting, schema.names, schema) if getattr(self.settings, setting) else ""
+            self.column(setting, schema.names, schema.names) if getattr(self.settings, setting) else ""
             for setting in ("split_column", "group_column")
         )
         return features.get(label, {}).get("names") or (), self._rows(path, file, image, label, split, group)
-
-    def _column(self, setting: str, candidates: Sequence[str], schema: "pa.Schema") -> str:
-        """The column that a setting names, or the only candidate if it has its default."""
-        name = getattr(self.settings, setting)
-        if name not in candidates and (len(candidates) != 1 or name not in ("", "label")):
-            names = ", ".join(schema.names)
-            self.refuse(f" The file has the columns {names}.", f"a column of {self.settings.path}", setting)
-        return name if name in candidates else candidates[0]
 
     def _rows(self, path: Path, file: str, image: str, label: str, split: str, group: str) -> Iterator[Example]:
         from pyarrow.parquet import ParquetFile

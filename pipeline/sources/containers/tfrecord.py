@@ -27,22 +27,15 @@ class TFRecord(ContainerSource):
         first = next(records, None)
         if first is None:
             return (), iter(())
-        image = self._feature("image_column", ("", *_PRESETS), first[2])
-        label = self._feature("label_column", ("label", *_PRESETS.get(image, ())), first[2])
+        present, settings = sorted(first[2]), self.settings
+        images = [one for one in (settings.image_column, *_PRESETS) if one in present]
+        image = self.column("image_column", images[:1], present)
+        labels = [one for one in (settings.label_column, *_PRESETS.get(image, ())) if one in present]
+        label = self.column("label_column", labels[:1], present)
         # TensorFlow Datasets writes it beside the files.
         names = path.parent / f"{label}.labels.txt"
         lines = names.read_text(encoding="utf-8").splitlines() if names.is_file() else ()
         return lines, (_row(file, image, label, *record) for record in itertools.chain([first], records))
-
-    def _feature(self, setting: str, presets: Sequence[str], features: Mapping) -> str:
-        """The feature that a setting names. If it has its default, another preset may replace it."""
-        name = getattr(self.settings, setting)
-        candidates = [name, *presets[1:]] if name == presets[0] else [name]
-        present = [candidate for candidate in candidates if candidate in features]
-        if not present:
-            known = ", ".join(sorted(features))
-            self.refuse(f" The file has the features {known}.", f"a feature of {self.settings.path}", setting)
-        return present[0]
 
 
 def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:
