@@ -143,10 +143,25 @@ def prepared_digest(folder: Path, memory: Path | None) -> str:
 def prepare(builder: "DatasetBuilder", dataset: str) -> None:
     """Download and prepare a dataset if it is not prepared. UnsupportedDatasetError: it has no TFRecord files."""
     from tensorflow_datasets.core import FileFormat
+    from tensorflow_datasets.core.download import DownloadConfig, DownloadError
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-    if not builder.is_prepared():
-        _probe_hosts(builder)
-        _download(builder, dataset)
+    try:
+        if not builder.is_prepared():
+            _probe_hosts(builder)
+            # Google's bucket of prepared copies is left out: files come from the dataset's own source, with its digest.
+            builder.download_and_prepare(download_config=DownloadConfig(try_download_gcs=False))
+    except NonMatchingChecksumError as error:
+        raise DamagedArtifactError(f"{dataset}: the download has an unexpected checksum. {error}") from error
+    # TFDS asserts that the files of some datasets were fetched by hand.
+    except (DownloadError, AssertionError, OSError) as error:
+        # An error of a file names it, unless the disk is full. One of a connection names none.
+        if not isinstance(error, OSError) or (error.filename is None and error.errno not in _DISK_ERRORS):
+            raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
+        raise StorageError(
+            f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
+            "Set [Source] tfds_data_dir to a writable folder with enough free disk space."
+        ) from error
     if (file_format := builder.info.file_format) is not FileFormat.TFRECORD:
         raise _unsupported(dataset, f"a copy in TFRecord files, got {file_format} in {builder.data_path}")
 
@@ -183,27 +198,6 @@ def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
         f"{dataset}: expected {expected}. Choose another dataset, such as cifar10 or mnist, with [Source] dataset or "
         "--Source-dataset."
     )
-
-
-def _download(builder: "DatasetBuilder", dataset: str) -> None:
-    from tensorflow_datasets.core.download import DownloadConfig, DownloadError
-    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
-
-    # Google's bucket of prepared copies is left out: files come from the dataset's own source, with its digest.
-    config = DownloadConfig(try_download_gcs=False)
-    try:
-        builder.download_and_prepare(download_config=config)
-    except NonMatchingChecksumError as error:
-        raise DamagedArtifactError(f"{dataset}: the download has an unexpected checksum. {error}") from error
-    # TFDS asserts that the files of some datasets were fetched by hand.
-    except (DownloadError, AssertionError, OSError) as error:
-        # An error of a file names it, unless the disk is full. One of a connection names none.
-        if not isinstance(error, OSError) or (error.filename is None and error.errno not in _DISK_ERRORS):
-            raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
-        raise StorageError(
-            f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
-            "Set [Source] tfds_data_dir to a writable folder with enough free disk space."
-        ) from error
 
 
 def read_prepared(
