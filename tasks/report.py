@@ -144,15 +144,11 @@ class Report(Stage, parameters=ReportSettings):
         # A run that fails its gate fails it again until something changes.
         return {"provisional": f"thresholds not reached. {'. '.join(self.failures)}"} if self.failures else {}
 
-    def publish(self, artifact: Artifact) -> None:
-        super().publish(artifact)
-        print(self.table)
-
     def run(self) -> None:
-        """Publish the report, then print its path, or raise the failures of the gate."""
-        self.failures: list[str] = []
+        """Publish the report, then print it and its path, or raise the failures of the gate."""
+        self.table, self.failures = "", []
         super().run()
-        print(f"Report: {report_page()}")
+        print(*filter(None, [self.table, f"Report: {report_page()}"]), sep="\n")
         if self.failures:
             raise GateError(f"{'. '.join(self.failures)}. The report contains the details.")
 
@@ -177,14 +173,12 @@ class LiveReport(threading.Thread):
 
     def run(self) -> None:
         """Write the page at each refresh, and again if the training fails."""
-        has_page = False
         try:
             while not self._ended.wait(REFRESH_SECONDS):
                 # A training that fails before its first step does not replace the report.
-                if has_page or any(self._folder.iterdir()):
+                if self._earlier is not None or any(self._folder.iterdir()):
                     self._write(REFRESH_SECONDS)
-                    has_page = True
-            if self._has_failed and has_page:
+            if self._has_failed and self._earlier is not None:
                 self._write(0)
         # The training does not depend on the page.
         except Exception as error:

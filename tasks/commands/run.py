@@ -5,8 +5,6 @@ an ordinary run in a child process, ``tensorcraft Train``, which waits for the l
 identify it, so a fresh run is reused, and an interrupted one is resumed.
 """
 
-import configparser
-import io
 import logging
 import shlex
 import signal
@@ -339,9 +337,7 @@ def _spelled(settings: Mapping[str, Any]) -> str:
 
 def _settings_file(settings: Mapping[str, Any]) -> str:
     """Format the settings of a run as a file for experiments/."""
-    parser, file = configparser.ConfigParser(interpolation=None), io.StringIO()
-    sections = Train(**train_settings(settings)).changed_settings().items()
-    parser.read_dict({name: {key: text.replace("%", "%%") for key, text in texts.items()} for name, texts in sections})
-    file.write("# The best settings of a search on the validation split\n\n")
-    parser.write(file)
-    return file.getvalue()
+    lines = ["# The best settings of a search on the validation split"]
+    for section, texts in Train(**train_settings(settings)).changed_settings().items():
+        lines += ["", f"[{section}]", *(f"{name} = {text.replace('%', '%%')}" for name, text in texts.items())]
+    return "\n".join([*lines, ""])
