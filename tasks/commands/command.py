@@ -135,7 +135,7 @@ def run_folder(argument: str, run: str | None) -> Path:
         # A command without the settings of a run on other data may have trained on placeholder data since.
         if real := [folder for folder, record in finished.items() if not is_placeholder(vars(record))]:
             return real[0]
-    lines = "\n  ".join(["Matches:" if matches else "Runs:", *_described(finished)]) if finished else "Runs: none."
+    lines = "\n  ".join(["Runs:", *_described(finished)])
     raise SettingsError(f"{argument}: expected a run in {parent}, got {run!r}. Pass the {A_RUN}. {lines}")
 
 

@@ -56,8 +56,8 @@ def report(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         raise SettingsError(f'{page}: expected a report, found none. Run "tensorcraft run" to make one.')
     if not arguments.serve:
         print(f"Report: {page}", flush=True)
-        if arguments.open and not webbrowser.open(page.as_uri()):
-            print("No browser was found. Open the path above in a browser, or run: tensorcraft report --serve")
+        if arguments.open:
+            webbrowser.open(page.as_uri())
         return 0
     try:
         server = http.server.ThreadingHTTPServer((_HOST, arguments.port), partial(Handler, directory=root_folder()))
@@ -269,24 +269,13 @@ def job_of(argument: str, run: str | None) -> tuple[Job, dict]:
     return job, manifest
 
 
-def number(text: str, kind: type = float, least: str = "0.000001", name: str = "a number") -> float:
-    """The type of a limit. The smallest size is a byte."""
-    with contextlib.suppress(ValueError):
-        if float(least) <= (value := kind(text)) <= 1e6:
-            return value
-    raise argparse.ArgumentTypeError(f"expected {name} from {least} to 1000000, got {text}")
-
-
-_integer = partial(number, kind=int, least="1", name="an integer")
-
-
 @command(
     argument("run", nargs="?", type=not_empty, metavar="RUN", help=f"{A_RUN} ({DEFAULT_RUN})"),
     argument("--host", default=LOOPBACK[0], type=not_empty, help=f"address to listen on, by default {LOOPBACK[0]}"),
     argument("--port", type=int, default=8000, help="port to listen on, by default 8000. 0 selects a free port"),
-    argument("--max-body", type=number, default=20, metavar="MB", help="size of a request, by default 20"),
-    argument("--timeout", type=number, default=30, metavar="SECONDS", help="time of a request, by default 30"),
-    argument("--concurrency", type=_integer, default=64, metavar="N", help="requests at once, by default 64"),
+    argument("--max-body", type=float, default=20, metavar="MB", help="size of a request, by default 20"),
+    argument("--timeout", type=float, default=30, metavar="SECONDS", help="time of a request, by default 30"),
+    argument("--concurrency", type=int, default=64, metavar="N", help="requests at once, by default 64"),
 )
 def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Serve a trained model, by default on this machine only."""
@@ -295,6 +284,10 @@ def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         raise SettingsError(
             f"serve: the package {missing[0]} is not installed. Install it with: {install_command('serve')}"
         )
+    for name in ("max_body", "timeout", "concurrency"):
+        # The smallest size is a byte.
+        if not 1e-6 <= (value := getattr(arguments, name)) <= 1e6:
+            raise SettingsError(f"--{name.replace('_', '-')}: expected 0.000001 to 1000000, got {value}.")
     job, manifest = job_of("RUN", arguments.run)
     service = Service(
         job=job,

