@@ -56,9 +56,7 @@ def dispatch(argv: Sequence[str]) -> int:
     if name.startswith("-") or name[:1].isupper():
         name, rest = "run", argv
     if name not in COMMANDS:
-        raise SettingsError(
-            f"command line: expected a command, got {name!r}.{closest(name, [*COMMANDS])} "
-            "tensorcraft --help lists them."
-        )
+        hint = f"{closest(name, [*COMMANDS])} tensorcraft --help lists them."
+        raise SettingsError(f"command line: expected a command, got {name!r}.{hint}")
     function = COMMANDS.load(name)
     return function(Parser(name, summary(function)), rest)

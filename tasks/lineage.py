@@ -83,6 +83,7 @@ def _event(state: str, stage: Stage, error: BaseException | None) -> "RunEvent":
     from openlineage.client.facet_v2 import error_message_run
 
     facets, host = {}, f"file://{socket.gethostname()}"
+    namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "tensorcraft")
     if error is not None:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(_described(error), "Python")
     if isinstance(stage, Source):
@@ -94,9 +95,7 @@ def _event(state: str, stage: Stage, error: BaseException | None) -> "RunEvent":
         eventType=RunState[state],
         eventTime=datetime.now(UTC).isoformat(),
         run=Run(str(uuid.uuid5(uuid.UUID(RUN_ID), stage.task_id)), facets),
-        job=Job(
-            os.environ.get("OPENLINEAGE_NAMESPACE", "tensorcraft"), f"{stage.experiment_name()}.{stage.task_family}"
-        ),
+        job=Job(namespace, f"{stage.experiment_name()}.{stage.task_family}"),
         inputs=[InputDataset(*names) for names in inputs],
         outputs=[OutputDataset(host, str(stage.output().folder))],
         producer=f"pkg:pypi/{DISTRIBUTION}@{installed_version(DISTRIBUTION)}",

@@ -133,10 +133,7 @@ def root_folder() -> Path:
     # A home of an unknown user, and before Python 3.13 links in a circle.
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
-        raise StorageError(
-            f"{setting}: cannot be used ({reason}). Set [Storage] root to the path of a folder that you can read and "
-            "write."
-        ) from None
+        raise StorageError(f"{setting}: cannot be used ({reason}). Set [Storage] root to a usable folder.") from None
     return root
 
 

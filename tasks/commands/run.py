@@ -33,15 +33,12 @@ from pipeline.settings.training import EXPORTERS
 from pipeline.sources.file_source import kind_at
 from tasks import remote_cache
 from tasks.commands.command import A_RUN, Parser, not_empty, run_folder
-from tasks.config_files import project_folder
 from tasks.data import Records
 from tasks.process import command_line, console, interrupt
 from tasks.settings import Storage, root_folder
 from tasks.train import Train
 
 if TYPE_CHECKING:
-    import psutil
-
     from pipeline.runs.study import Study
 
 # The best settings of a search are trained with so many more seeds.
@@ -154,24 +151,41 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     # Each process would take all GPUs.
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
+    ranks = range(arguments.processes)
+    with suppress(KeyboardInterrupt):
+        return _run_children([command_line.child_command("Report", *flags, f"--Train-process-id={n}") for n in ranks])
+    return 128 + signal.SIGINT
+
+
+def _run_children(
+    commands: Sequence[tuple[list[str], dict[str, str]]], is_hopeless: Callable[[], bool] | None = None
+) -> int | None:
+    """Run commands with their environments until all have ended, or one fails or is interrupted as hopeless.
+
+    Return the exit code of the first that failed, 0 if none did, or None after an interruption.
+    """
     # Other commands need not spend the time of this import.
     import psutil
 
     processes: list[psutil.Popen] = []
     try:
-        for number in range(arguments.processes):
-            command, environment = command_line.child_command("Report", *flags, f"--Train-process-id={number}")
-            processes.append(psutil.Popen(command, env=environment, cwd=project_folder()))
+        for command, environment in commands:
+            processes.append(psutil.Popen(command, env=environment))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            if is_hopeless and is_hopeless():
+                processes[0].send_signal(signal.SIGINT)
+                return None
             time.sleep(_POLL_SECONDS)
         code = next(filter(None, codes), 0)
         # The exit code of a shell for a process that a signal ended.
         return 128 - code if code < 0 else code
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     finally:
         # A terminal sends Ctrl-C to all processes. Another signal reaches this one alone.
-        end(processes)
+        left = psutil.wait_procs(processes, _ALONE_SECONDS)[1]
+        for ask in (psutil.Popen.terminate, psutil.Popen.kill):
+            for process in left:
+                ask(process)
+            left = psutil.wait_procs(left, _GRACE_SECONDS)[1]
 
 
 def free_port() -> int:
@@ -183,17 +197,6 @@ def free_port() -> int:
 def _with_task(parser: Parser, argv: Sequence[str], task: str) -> list[str]:
     settings = parser.parse_known_args(argv)[1]
     return settings if command_line.words_and_flags(settings)[0] else [task, *settings]
-
-
-def end(processes: "list[psutil.Popen]") -> None:
-    """Wait until the processes end. After a while, terminate and then kill them."""
-    import psutil
-
-    left = psutil.wait_procs(processes, _ALONE_SECONDS)[1]
-    for ask in (psutil.Popen.terminate, psutil.Popen.kill):
-        for process in left:
-            ask(process)
-        left = psutil.wait_procs(left, _GRACE_SECONDS)[1]
 
 
 def search(parser: Parser, argv: Sequence[str]) -> int:
@@ -309,22 +312,7 @@ def _epochs(train: Train, metric: str) -> dict[int, float]:
 
 def _child(task: str, flags: Sequence[str], is_hopeless: Callable[[], bool] | None = None) -> int | None:
     """Run a stage in a child process. Return its exit code, or None if it was interrupted because it is hopeless."""
-    # Other commands need not spend the time of this import.
-    import psutil
-
-    command, environment = command_line.child_command(task, *flags, "--Storage-on-busy=wait")
-    process = psutil.Popen(command, env=environment)
-    try:
-        while (code := process.poll()) is None:
-            if is_hopeless and is_hopeless():
-                process.send_signal(signal.SIGINT)
-                return None
-            time.sleep(_POLL_SECONDS)
-        # The exit code of a shell for a process that a signal ended.
-        return 128 - code if code < 0 else code
-    finally:
-        # A terminal sends Ctrl-C to the child too. Another signal reaches this process alone.
-        end([process])
+    return _run_children([command_line.child_command(task, *flags, "--Storage-on-busy=wait")], is_hopeless)
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

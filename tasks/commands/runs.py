@@ -281,9 +281,8 @@ def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Serve a trained model, by default on this machine only."""
     needed = ("fastapi", "onnx", "onnxruntime", "python_multipart", "tf2onnx", "uvicorn")
     if missing := [name for name in needed if not find_spec(name)]:
-        raise SettingsError(
-            f"serve: the package {missing[0]} is not installed. Install it with: {install_command('serve')}"
-        )
+        remedy = f"Install it with: {install_command('serve')}"
+        raise SettingsError(f"serve: the package {missing[0]} is not installed. {remedy}")
     for name in ("max_body", "timeout", "concurrency"):
         # The smallest size is a byte.
         if not 1e-6 <= (value := getattr(arguments, name)) <= 1e6:

@@ -47,9 +47,8 @@ def write_metrics(
     put("run_exit_code", "Exit code of the last scheduled run.", outcome.exit_code)
     put("run_duration_seconds", "Wall-clock time of the last scheduled run.", outcome.seconds)
     put("run_end_timestamp_seconds", "When the last scheduled run ended.", outcome.ended_at().timestamp())
-    if outcome.last_success:
-        success = datetime.fromisoformat(outcome.last_success).timestamp()
-        put("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
+    success = outcome.last_success and datetime.fromisoformat(outcome.last_success).timestamp()
+    put("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
     for stage, manifest in manifests.items():
         text = "Wall-clock time of the stage when it was last built."
         put("stage_duration_seconds", text, manifest.get("seconds"), stage=stage)
