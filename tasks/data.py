@@ -1,8 +1,4 @@
-"""The stages Source and Records.
-
-Source finds or downloads the dataset, or uses a placeholder. Records is a Beam job that serializes every split into
-sharded TFRecords.
-"""
+"""The stages Source, which finds or downloads the dataset, and Records, a Beam job that writes sharded TFRecords."""
 
 import logging
 import tempfile

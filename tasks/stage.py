@@ -108,10 +108,6 @@ class Artifact:
         """The fingerprint of the identity."""
         return fingerprint(self.identity)
 
-    def name(self) -> str:
-        """The path below the storage root, for messages."""
-        return self.folder.name if self.shared else f"{self.folder.parent.name}/{self.folder.name}"
-
     def manifest(self) -> dict:
         """The artifact's manifest, see ``read_manifest``."""
         return read_manifest(self.folder)
@@ -339,7 +335,7 @@ class Stage(Configured, luigi.Task):
         """Build or download the artifact, unless it is here. ``is_wanted`` includes artifacts that ``can_skip``."""
         artifact, status = self.output(), self.status()
         if status.is_fresh:
-            _logger.info("%s: fresh, reusing %s", self.task_family, artifact.name())
+            _logger.info("%s: fresh, reusing %s", self.task_family, artifact.folder.relative_to(self.root))
             return
         if status.state is State.UNREADABLE:
             raise UnreadableArtifactError(*status.reasons)
@@ -351,7 +347,9 @@ class Stage(Configured, luigi.Task):
             _logger.info("%s: downloaded in %.1f s", self.task_family, time.perf_counter() - started)
             return
         self.fetch_inputs()
-        _logger.info("%s: building %s (%s)", self.task_family, artifact.name(), self.local_status())
+        _logger.info(
+            "%s: building %s (%s)", self.task_family, artifact.folder.relative_to(self.root), self.local_status()
+        )
         self.publish(artifact)
         self.push()
 

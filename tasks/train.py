@@ -279,11 +279,8 @@ class Train(Stage, parameters=TrainSettings):
         return not self._why_train_again(run.manifest())
 
     def features(self) -> Artifact | None:
-        """The features of a frozen backbone. None if the run needs none, or its inputs are not known.
-
-        The process of a training writes them, because the model is on its device only then. Runs with other seeds or
-        epochs read the same artifact, which is not shared.
-        """
+        """The features of a frozen backbone. None if the run needs none, or its inputs are not known."""
+        # A training writes them, as the model is on its device only then. Runs with other seeds or epochs read them.
         is_frozen = self.is_resolved() and self.initial and self.settings.model in PRETRAINED
         if not is_frozen or self.fine_tune == FULL:
             return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from pipeline.runs.record import SCHEMA_VERSION, names
-from tasks.commands import COMMANDS, summary
+from tasks.commands import COMMANDS
 from tasks.commands.command import Parser
 
 _PAGES = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ _PARTS = {
 
 def command_lines(name: str, function: Callable, targets: Mapping[str, str]) -> Iterator[str]:
     """The lines of the page for a command. ``targets`` maps each command to its target of make."""
-    yield f"\n## {name}\n\n{summary(function)}"
+    yield f"\n## {name}\n\n{function.__doc__}"
     if name in targets:
         yield f"\nIn a clone, `make {targets[name]}` runs this command."
     yield f"\n```text\n{help_text(name, function)}\n```"
@@ -45,7 +45,7 @@ def help_text(name: str, function: Callable) -> str:
         contextlib.redirect_stdout(output),
         contextlib.suppress(SystemExit),
     ):
-        function(Parser(name, summary(function)), ["--help"])
+        function(Parser(name, function.__doc__), ["--help"])
     return output.getvalue().strip()
 
 

@@ -40,8 +40,6 @@ from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train
 
-# Kinds whose folders are named by a fingerprint.
-_KINDS = (*layout.KINDS, *layout.PAST_KINDS)
 # Names of artifacts, checkpoints and dated reports. A folder of such a name without a manifest is damaged.
 _OURS = re.compile(r".+-[0-9a-f]{12}|epoch-\d+|\d{4}-\d\d-\d\d")
 
@@ -123,9 +121,8 @@ def check_runner() -> str:
 
 def check_device(train: Train, receipt: dict) -> str:
     """Check that the device is available and verified, and fill ``receipt``."""
-    backend = choose_backend(train.settings)
-    how = {"backend": backend, "cpu_devices": train.replicas}
-    result = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)
+    job, backend = {"settings": train.settings}, choose_backend(train.settings)
+    result = in_child("pipeline.hardware.receipt:examine", job, backend=backend, cpu_devices=train.replicas)
     receipt |= result["receipt"]
     device = f"{receipt['effective_device']} ({receipt['device_name']})"
     return f"{device}, device {verdict(receipt)}, requested {train.device}, {result['precision']}"
@@ -197,7 +194,7 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
 
 def _artifacts(root: Path) -> Iterator[Path]:
     """All folders that are or should be artifacts, including unreadable ones. A folder may occur twice."""
-    for kind in _KINDS:
+    for kind in (*layout.KINDS, *layout.PAST_KINDS):
         yield from _named(root / kind)
     for folder in _named(root / layout.CHECKPOINTS):
         yield from _named(folder)
@@ -213,15 +210,7 @@ def _artifacts(root: Path) -> Iterator[Path]:
 
 def _named(folder: Path) -> list[Path]:
     """Subfolders with the name of an artifact or a manifest. The folder itself if it is unreadable."""
-    if _is_closed(folder):
+    if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True):
         return [folder]
     folders = (path for path in layout.artifact_folders(folder) if path.is_dir())
     return [path for path in folders if _OURS.fullmatch(path.name) or os.path.lexists(path / MANIFEST_NAME)]
-
-
-def _is_closed(folder: Path) -> bool:
-    try:
-        return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
-    except PermissionError:
-        # A folder above it is closed.
-        return True

@@ -160,10 +160,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
 def _run_children(
     commands: Sequence[tuple[list[str], dict[str, str]]], is_hopeless: Callable[[], bool] | None = None
 ) -> int | None:
-    """Run commands with their environments until all have ended, or one fails or is interrupted as hopeless.
-
-    Return the exit code of the first that failed, 0 if none did, or None after an interruption.
-    """
+    """Run commands until all have ended or one fails. Return its exit code, or None if it is hopeless."""
     # Other commands need not spend the time of this import.
     import psutil
 

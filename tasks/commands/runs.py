@@ -80,9 +80,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     """
 
     # Browsers would download these types instead of showing them.
-    extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | dict.fromkeys(
-        (".csv", ".jsonl", ".log", ".md"), "text/plain; charset=utf-8"
-    )
+    _shown = dict.fromkeys((".csv", ".jsonl", ".log", ".md"), "text/plain; charset=utf-8")
+    extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | _shown
 
     def send_head(self) -> BinaryIO | None:
         """Send the headers of a file of a report or a run. Return its contents, or None after an error."""

@@ -57,7 +57,7 @@ def configure() -> None:
     set_log_levels()
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
     logging.getLogger("luigi-interface").addHandler(_ExitCode())
-    # parameters.py refuses what Luigi only warns about.
+    # tasks/settings.py refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
     interrupt.listen()

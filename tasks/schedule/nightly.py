@@ -47,8 +47,7 @@ class Nightly(luigi.Task):
         """The dates that have a report for the current thresholds, or need none."""
         with console.leaving_on_errors():
             # RangeDaily calls this before it creates a task. An invalid setting is refused before any work starts.
-            thresholds = Report().thresholds()
-        reports = read_dated_reports(history_folder())
+            thresholds, reports = Report().thresholds(), read_dated_reports(history_folder())
         done = {report.date for report in reports if not thresholds or report.thresholds == thresholds}
         return [day for day in parameter_tuples if day in done or is_past(day)]
 

@@ -163,8 +163,7 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
         if one.provides in referred or (one.experiment not in mine and is_used):
             roots.add(one.folder)
     # Only the remote may have the present run.
-    present = [stage.output().expected for stage in stages if isinstance(stage, Train)]
-    return roots | _exports_of(roots, artifacts, *present)
+    return roots | _exports_of(roots, artifacts, *(one.output().expected for one in stages if isinstance(one, Train)))
 
 
 def _folders_of(stages: Sequence[Stage]) -> Iterator[Path]:

@@ -118,7 +118,6 @@ def read_outcome(path: Path) -> Outcome | None:
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Replace the file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     content = {"schema_version": SCHEMA_VERSION, **asdict(outcome)}
     temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
