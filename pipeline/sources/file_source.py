@@ -249,8 +249,8 @@ def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, 
     SettingsError: there are fewer than two labels, or a name is not allowed.
     """
     composed = [unicodedata.normalize("NFC", label) for label in names]
-    plain = {label for label in names if label.isprintable() and label == label.strip()}
-    if odd := [one for one, nfc in zip(names, composed, strict=True) if one not in plain or composed.count(nfc) > 1]:
+    times, plain = Counter(composed), {label for label in names if label.isprintable() and label == label.strip()}
+    if odd := [one for one, nfc in zip(names, composed, strict=True) if one not in plain or times[nfc] > 1]:
         refuse(
             *("Source", setting, "labels of printable characters that differ in more than the encoding of accents"),
             *(path, f" Rename {', '.join(map(ascii, odd))}. Remove spaces at the start and the end."),

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -58,9 +59,8 @@ class Table(ImageSource):
     content_column: ClassVar[str] = "path_column"
 
     def find_files(self) -> SourceFiles:
-        folder = self.folder()
-        _, problem, label_names, examples = self.examples()
-        paths = [example.path for example in examples]
+        folder, files = self.folder(), self.read_table()
+        paths = [example.path for example in files.listed]
         stamps = stamps_of(folder, paths)
         if not stamps:
             self.refuse(
@@ -70,16 +70,16 @@ class Table(ImageSource):
                 "images that have an address.",
                 *("paths of existing images", "path_column"),
             )
-        listed = [one._replace(stamp=stamps.get(one.path, ())) for one in sorted(examples, key=lambda one: one.path)]
-        return SourceFiles(listed, stamps_of(folder, [self.path.name]), label_names, problem)
+        listed = [one._replace(stamp=stamps.get(one.path, ())) for one in files.listed]
+        return replace(files, listed=sorted(listed, key=lambda one: one.path))
 
     def names_of(self, cells: Sequence[str]) -> list[str]:
         """Paths of the images from the cells of their column."""
         folder = self.folder()
         return [self._path_in_folder(cell, folder) for cell in cells]
 
-    def examples(self) -> tuple[list[str], str, tuple[str, ...], list[Example]]:
-        """Read the table. Returns the cells with the examples, the problem, the labels, and the example of each row."""
+    def read_table(self) -> SourceFiles:
+        """Read the example of each row, without stamps. ``cells`` are the cells with the examples, by path."""
         columns_read = self._columns()
         cells_of = {setting: cells for setting, _, cells in columns_read}
         names, columns = zip(*(column[1:] for column in columns_read if column[0] == "label_column"), strict=True)
@@ -87,6 +87,7 @@ class Table(ImageSource):
         groups = cells_of.get("group_column", [""] * len(cells))
         split_names = cells_of.get("split_column", ["train"] * len(cells))
         paths = self.names_of(cells)
+        self.cells = dict(zip(paths, cells, strict=True))
         # A row with a missing value in one of several columns counts as one without a label.
         labels = [next((cell for cell in row if _is_missing(cell)), "".join(row)) for row in zip(*columns, strict=True)]
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
@@ -95,7 +96,7 @@ class Table(ImageSource):
         problem, label_names, targets = self._targets(names, columns)
         rows = zip(paths, targets, split_names, groups, strict=True)
         examples = [Example(path, label, group=group, split=split) for path, label, split, group in rows]
-        return cells, problem, label_names, examples
+        return SourceFiles(examples, stamps_of(self.folder(), [self.path.name]), label_names, problem)
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         # An unchanged table has the same examples.

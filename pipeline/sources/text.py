@@ -33,7 +33,6 @@ from pipeline.sources.files import (
     quoted,
     read_below,
     read_index,
-    stamps_of,
 )
 from pipeline.sources.image_folder import LabelFolders
 from pipeline.sources.source import Location, SourceInfo
@@ -241,14 +240,13 @@ class TextTable(LabeledTexts, Table):
         return [f"row {number}" for number in range(1, len(cells) + 1)]
 
     def find_files(self) -> SourceFiles:
-        cells, problem, label_names, examples = self.examples()
-        if problem != CLASSES:
-            self.refuse(f" It is for the problem {problem} of images.", "a column of labels", "label_column")
-        self._cells = {example.path: cell for cell, example in zip(cells, examples, strict=True)}
-        return SourceFiles(examples, stamps_of(self.folder(), [self.path.name]), label_names)
+        files = self.read_table()
+        if files.problem != CLASSES:
+            self.refuse(f" It is for the problem {files.problem} of images.", "a column of labels", "label_column")
+        return files
 
     def content(self, folder: Path, example: Example) -> bytes:
-        return self._cells[example.path].encode()
+        return self.cells[example.path].encode()
 
 
 def cleaned(content: bytes) -> bytes:
