@@ -43,7 +43,7 @@ class ReportSettings(StageSettings, section="Report"):
     9 after the report is written. If any threshold is set, the same applies to a skipped run, a placeholder dataset and
     a fallback device. 0 means no threshold."""
     max_test_loss: Annotated[float, number(0, 1_000)] = 0.0
-    """Highest test loss in nats that a requested run on a text may have. 0 means no threshold."""
+    """Highest test loss that a requested run may have, for a text in nats. 0 means no threshold."""
     max_regression_sigma: Annotated[float, number(0, 1_000)] = 0.0
     """Largest allowed drop of the test accuracy from the last comparable runs, in standard deviations of the noise. A
     value of 3 gives 1 false alarm in 740. The noise is at least the sampling error of the test split, which counts five

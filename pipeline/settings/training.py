@@ -207,7 +207,8 @@ class TrainSettings(StageSettings, section="Train"):
     number of labels and by the number of examples with its label. Losses of other splits have no weights."""
     keep: Annotated[str, one_of("last", "best")] = "last"
     """Which weights to keep. `last` keeps those of the last epoch. `best` keeps the first epoch with the highest
-    validation accuracy, or with the lowest validation loss for a text. `best` requires [Records] validation_share."""
+    validation accuracy, or with the lowest validation loss for a text, several labels or numbers. `best` requires
+    [Records] validation_share."""
     patience: Annotated[int, integer(0, 100_000)] = 0
     """Number of epochs without improvement after which training stops early. 0 disables early stopping. The learning
     rate schedule still covers all epochs. Early stopping requires [Records] validation_share."""

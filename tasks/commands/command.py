@@ -140,7 +140,7 @@ def run_folder(argument: str, run: str | None) -> Path:
 
 
 def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
-    """The folder of a finished run with weights, and its record. See ``run_folder``."""
+    """The folder of an undamaged, finished run with weights, and its record. See ``run_folder``."""
     from pipeline.runs.metrics import WEIGHTS_NAME
     from pipeline.runs.record import read_record
 
@@ -150,6 +150,7 @@ def trained_run(argument: str, run: str | None) -> tuple[Path, "RunRecord"]:
         raise SettingsError(
             f"{argument}: expected a finished run with {WEIGHTS_NAME}, got {folder} with the status {record.status!r}."
         )
+    check_files(folder, read_manifest(folder))
     return folder, record
 
 

@@ -17,7 +17,6 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.errors import SettingsError, message, plural
 from pipeline.optional_packages import install_command
 from pipeline.predict import MAX_SHOWN, Job
@@ -133,7 +132,6 @@ def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def promote(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Make a run the champion, which other commands use by default."""
     folder, _ = trained_run("RUN", arguments.run)
-    check_files(folder, read_manifest(folder))
     link = root_folder() / layout.CHAMPION
     if link.exists() and not link.is_symlink():
         raise SettingsError(f"{link}: expected a link to a run, got a file or folder. Move it elsewhere.")

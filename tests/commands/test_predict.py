@@ -12,6 +12,7 @@ from luigi_process import Luigi
 from PIL import Image
 from report_runs import SKIPPED, write_run
 
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.settings.data import RecordsSettings
@@ -256,6 +257,10 @@ def test_the_command_uses_the_views_of_the_run_or_the_requested_views(first_run,
 
     def predicted(*flags, **changes):
         record.write_text(json.dumps(json.loads(record.read_text()) | changes))
+        identity = read_manifest(record.parent)["identity"]
+        for name in ("manifest.json", "verified.json"):
+            (record.parent / name).unlink()
+        write_manifest(record.parent, stage="Train", identity=identity, details={})
         arguments = [str(tmp_path / "images"), "--output", str(tmp_path / "out"), *flags]
         done = luigi.command("predict", *arguments)
         if done.returncode:

@@ -63,6 +63,12 @@ def test_only_a_whole_run_with_weights_is_promoted(luigi, target, code, message)
     assert not (luigi.root / "champion").is_symlink()
 
 
+def test_a_damaged_run_predicts_nothing(luigi):
+    (luigi.root / "runs" / "cnn-aa11" / "weights.safetensors").write_text("others")
+    done = luigi.command("predict", "a.jpg", "--model", "cnn-aa11")
+    assert (done.returncode, "cnn-aa11/weights.safetensors: expected 7 bytes, got 6." in done.stderr) == (4, True)
+
+
 def test_a_link_that_leads_to_no_run_is_an_error_that_a_promotion_repairs(luigi):
     link = luigi.root / "champion"
     for target in ("runs/gone", "/etc", "champion"):
