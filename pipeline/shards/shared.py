@@ -52,10 +52,7 @@ class SharedFolder:
     #: Seconds between two progress updates.
     poll_seconds: ClassVar[float] = 0.5
     #: Remedy if a worker cannot read the folder.
-    remedy: ClassVar[str] = (
-        "[Storage] root must be on a file system that all workers share at the same path. If they share none, set "
-        "[Records] workers_share = remote."
-    )
+    remedy: ClassVar[str] = "Put [Storage] root on a shared file system, or set [Records] workers_share = remote."
 
     def __str__(self) -> str:
         return self.folder
@@ -91,10 +88,7 @@ class SharedObjects:
 
     # Each update takes one or more requests.
     poll_seconds: ClassVar[float] = 5.0
-    remedy: ClassVar[str] = (
-        "Workers must be able to access [Storage] remote, with the same remote_endpoint and with credentials in their "
-        "environment. This error also occurs in a worker that is still busy after the job has ended."
-    )
+    remedy: ClassVar[str] = "Give all workers access to [Storage] remote, unless the job has already ended."
 
     def __str__(self) -> str:
         return f"{self.store.url}/{self.key}"

@@ -294,23 +294,12 @@ def kind_at(path: str) -> str:
         kind = "text_folder"
     is_file = top.is_file()
     if not {"folder": top.is_dir(), "table": is_file, "text_table": is_file, "": False}.get(kind, top.exists()):
+        contents = {"folder": "one image", "table": "a table", "text_table": "a table"}.get(kind, "no data")
         refuse(
             *("Source", "path", "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
-            *(path, _hint(top, kind)),
+            *(path, f" It contains {contents}." if top.exists() else " It does not exist."),
         )
     return kind
-
-
-@message
-def _hint(top: Path, kind: str) -> str:
-    """The remedy if a path has the wrong kind, or none."""
-    if not top.exists():
-        return " It does not exist."
-    if kind in ("table", "text_table"):
-        return " It contains a table. Pass the path of the table."
-    if kind == "folder":
-        return " It is one image. Pass the folder that contains a folder per label."
-    return " It contains no such files." if top.is_dir() else " It has another form."
 
 
 def _files_below(top: Path) -> Iterator[Path]:

@@ -196,5 +196,5 @@ def test_a_worker_that_differs_does_not_sign_in(meeting, what):
 
 
 def test_a_worker_that_does_not_see_the_storage_root_says_so(tmp_path):
-    with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root must be on a file system"):
+    with pytest.raises(EngineUnavailableError, match=r"cannot read .*Put \[Storage\] root on a shared file system"):
         workers.sign_in(SharedFolder(str(tmp_path / "elsewhere")))

@@ -97,11 +97,11 @@ def folder_of_a_table(top):
     ("write", "hint"),
     [
         (missing, "It does not exist."),
-        (one_image, "It is one image. Pass the folder that contains a folder per label."),
-        (document, "It has another form."),
-        (empty_folder, "It contains no such files."),
-        (folder_of_documents, "It contains no such files."),
-        (folder_of_a_table, "It contains a table. Pass the path of the table."),
+        (one_image, "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
+        (document, "It contains no data."),
+        (empty_folder, "It contains no data."),
+        (folder_of_documents, "It contains no data."),
+        (folder_of_a_table, "It contains a table."),
     ],
 )
 def test_other_paths_are_refused(write, hint, tmp_path):
