@@ -75,7 +75,7 @@ def test_size_and_form_of_the_images_and_warnings_are_beside_the_examples(make_r
     for part in (
         '<p class="finding">Few &lt;b&gt;. Unequal labels.</p>',
         "<dt>Stored images</dt><dd>192×192×3, jpeg, crop, from shorter sides of 143 to 442 pixels, median 240, "
-        "reduced to a shorter side of 221 pixels, quality 92</dd>",
+        "much larger ones reduced to a shorter side of 221 pixels, quality 92</dd>",
         "<dt>Size on disk</dt><dd>20.0 MB, 20,000 bytes per image</dd>",
         '<th scope="row">cat</th><td data-label="train" class="number">300</td>',
     ):

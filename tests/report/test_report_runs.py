@@ -214,3 +214,8 @@ def test_markdown_of_one_run_with_ten_labels_is_short_and_well_formed(make_run, 
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
         assert part[:1] != "#" or (len(lines) == 1 and len(following) - len(following.lstrip("#")) != len(part))
     assert not re.search(r"<\w|\n\n\n| $", text, re.MULTILINE)
+
+
+def test_a_choice_of_nothing_is_called_none(make_run, tmp_path):
+    page = render([make_run(origin=ORIGIN, chosen={"epochs": 5, "augment": ""})], tmp_path / "out")["report.html"]
+    assert "<dt>Chosen for auto</dt><dd>epochs = 5, augment = none</dd>" in page

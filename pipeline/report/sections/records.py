@@ -46,7 +46,8 @@ def _summary(run: Run) -> Iterator[Block]:
         form = fmt.joined(fmt.plain(stored.resize), side) if stored.image_size else "original size"
         size = fmt.number(stored.total_bytes, 1, " MB", 1e-6)
         mean = fmt.number(stored.total_bytes / max(1, stored.num_examples))
-        kept = f"reduced to a shorter side of {fmt.number(stored.store_side)} pixels, quality {stored.store_quality}"
+        reduced = f"much larger ones reduced to a shorter side of {fmt.number(stored.store_side)} pixels"
+        kept = f"{reduced}, quality {stored.store_quality}"
         stored_as = fmt.joined(fmt.inputs(run), fmt.plain(stored.encoding), form, kept if stored.store_side else "")
         image = ("Stored images", stored_as)
         yield Facts([image, ("Size on disk", f"{size}, {mean} bytes per image")])

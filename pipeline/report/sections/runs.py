@@ -90,7 +90,7 @@ def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
         command = note = ""
     commit = f"{fmt.plain(origin.commit)}{', with uncommitted changes' if origin.is_dirty else ''}"
     trainable = f"of which {fmt.number(run.num_trainable_parameters)} are trainable"
-    chosen = ", ".join(f"{name} = {fmt.plain(str(value)) or MISSING}" for name, value in run.chosen.items())
+    chosen = ", ".join(f"{name} = {fmt.plain(str(value)) or 'none'}" for name, value in run.chosen.items())
     code = _known(
         ("Chosen for auto", chosen),
         ("Commit", origin.commit and commit),
