@@ -91,9 +91,8 @@ class SourceSettings(StageSettings, section="Source"):
     image_column: str = ""
     """Column of the Parquet file with the images, or feature of the TFRecords. Empty means detection."""
     label_column: str = "label"
-    """Column of the table or Parquet file with the labels, or feature of the TFRecords. With `label`, other usual names
-    are found, too. In a table, several columns such as `cat, dog` contain 0 or 1 for each label, or numbers to
-    predict."""
+    """Column of the table or Parquet file with the labels, or feature of the TFRecords. In a table, `label` also finds
+    other usual names, and several columns such as `cat, dog` contain 0 or 1 for each label, or numbers to predict."""
     label_separator: str = ""
     """Character between the labels in a cell of the table, such as `;`. An image then has any number of labels."""
     problem: Annotated[str, one_of(AUTO, "image_classification", "multi_label", "regression")] = AUTO
