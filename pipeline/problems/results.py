@@ -67,8 +67,8 @@ class Results:
     tiles: str = ""
     #: run → (title, value) of metrics below the one that ranks it in the scoreboard.
     scores: str = ""
-    #: run → template values of the cards. These are ``labels``, ``counts`` with (split, examples, predictions),
-    #: ``has_predicted`` if the card shows predictions, ``rows`` with (metric, value), and ``confusions``.
+    #: run → template values of the cards. These are ``labels``, ``counts`` with (split, examples), ``rows`` with
+    #: (metric, value), and ``confusions``.
     card: str = ""
     #: Suffix of card templates, "images", "texts" or "labeled-texts". "" selects the templates for any problem.
     card_templates: str = ""
@@ -100,7 +100,7 @@ IMAGES = Results(
     has_accuracy_goals=True,
     hub_task="image-classification",
     evaluation_schema="pipeline.report.data.labels:ImageEvaluation",
-    pictures="pipeline.report.data.pictures:read_pictures",
+    pictures="pipeline.report.data.labels:read_pictures",
     card_templates="images",
     prediction_rows="pipeline.predict.rows:image_rows",
 )
@@ -126,7 +126,6 @@ NEXT_TOKENS = Results(
 _IMAGE_VALUES = {
     "ranking": Ranking("test_loss", predictions_per_draw=1),
     "evaluation_title": "Errors",
-    "data_blocks": "pipeline.report.sections.image_values:data_blocks",
     "scores": "pipeline.report.sections.image_values:scores",
     "card": "pipeline.report.sections.image_values:card",
     "pictures": "pipeline.report.sections.image_values:read_worst",

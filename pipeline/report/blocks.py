@@ -101,7 +101,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Links:
-    """Names with addresses that are relative to the report, and the contents of linked ``files`` beside it."""
+    """Names with addresses relative to the report, and contents of ``files`` beside it. Only a section has files."""
 
     pairs: Sequence[tuple[str, str]]
     files: Mapping[str, str] = field(default_factory=dict)
@@ -143,14 +143,12 @@ class Text:
     """A paragraph, or another ``kind`` such as a heading, a note, a finding, a command, prose, or a list mark.
 
     ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold.
-    ``anchor`` is the id of a heading.
     """
 
     text: str = ""
     kind: str = "paragraph"
     lead: str = ""
     shades: Sequence[tuple[str, int]] = ()
-    anchor: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.text or self.lead or self.shades)
@@ -206,16 +204,15 @@ class Box:
 Block = Table | Facts | Links | Chart | Text | Gallery | Box
 
 
-def titled(title: str, *blocks: Block, anchor: str = "") -> list[Block]:
+def titled(title: str, *blocks: Block) -> list[Block]:
     """Return the blocks below a heading, or nothing without blocks."""
-    return [Text(title, "heading", anchor=anchor), *blocks] if any(blocks) else []
+    return [Text(title, "heading"), *blocks] if any(blocks) else []
 
 
 @dataclass(frozen=True)
 class Section:
-    """A titled section of the report. ``parts`` are ids and titles of headings that the contents link to."""
+    """A titled section of the report."""
 
     name: str
     title: str
     blocks: Sequence[Block]
-    parts: Sequence[tuple[str, str]] = ()

@@ -1,13 +1,11 @@
 """Cards of the model and the records, as Markdown with the front matter of the Hugging Face Hub."""
 
 from bisect import bisect
-from collections.abc import Mapping
-from typing import Any
 
 from pipeline.artifacts import layout
 from pipeline.problems.results import results_of
 from pipeline.report import formats
-from pipeline.report.data.reading import Run, call_hook
+from pipeline.report.data.reading import call_hook
 from pipeline.report.formats import dataset_name, plain
 from pipeline.report.report import Report
 from pipeline.report.templating import render
@@ -22,31 +20,23 @@ def cards(report: Report) -> dict[str, str]:
     run = next((run for run in report.requested() if run.status == FINISHED), None)
     # Always written, to replace the card of an earlier report.
     texts = dict.fromkeys(("model", "dataset"), "No requested run has the data for this card.\n")
-    if run:
-        kind = results_of(run.problem).card_templates
-        for name in ("model", "dataset") if run.evaluation else ("model",):
-            texts[name] = render(f"{name}-card{kind and f'-{kind}'}.md.j2", **_context(run, report))
-    return texts
-
-
-def _context(run: Run, report: Report) -> dict[str, Any]:
-    """Return the values of the templates, not yet escaped."""
-    artifacts = [artifact for artifact in report.lineage if artifact.stage == "Records"]
-    values: Mapping[str, Any] = call_hook(run.problem, "card", run) or {}
-    counts = values.get("counts", [])
-    size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
-    return {
+    if not run:
+        return texts
+    values = {"counts": [], "labels": [], "rows": [], "confusions": []} | (call_hook(run.problem, "card", run) or {})
+    records = [plain(artifact.artifact) for artifact in report.lineage if artifact.stage == "Records"]
+    size = bisect([10**power for power in range(3, 8)], sum(count for _, count in values["counts"]))
+    problem = results_of(run.problem)
+    # Not yet escaped.
+    values |= {
         "run": run,
         "fmt": formats,
-        "problem": results_of(run.problem),
+        "problem": problem,
         "placeholder_for": dataset_name(run.requested_dataset) if run.is_placeholder else "",
         "size": _SIZES[size],
         "input_shape": " × ".join(map(formats.number, run.input_shape or ())),
-        "records": f"{layout.RECORDS}/{plain(artifacts[0].artifact)}" if artifacts else "",
-        "counts": counts,
-        "has_predicted": False,
-        "labels": [],
-        "rows": [],
-        "confusions": [],
-        **values,
+        "records": f"{layout.RECORDS}/{records[0]}" if records else "",
     }
+    suffix = f"-{problem.card_templates}" if problem.card_templates else ""
+    for name in ("model", "dataset") if run.evaluation else ("model",):
+        texts[name] = render(f"{name}-card{suffix}.md.j2", **values)
+    return texts

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import matplotlib.style
@@ -25,7 +26,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from pipeline.problems.units import common_units
 from pipeline.report.blocks import Chart
-from pipeline.report.data.labels import Bin
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.formats import spread
 from pipeline.report.templating import TEMPLATES
@@ -56,59 +56,47 @@ _SMALL = (4.2, 2.8)
 # Above this ratio of the largest to the smallest value, an axis is logarithmic. Settings are often powers of two.
 _DECADE, _THREE_DOUBLINGS = 10, 7.9
 _DASHES = (0, (4, 3))
-_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g}%")
-_FINE_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}%")
+_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}%")
 _SHORT = FuncFormatter(lambda value, _: f"{value:,.6g}")
 _COUNT = FuncFormatter(lambda count, _: f"{count:,.0f}")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def plot_calibration(bins: Sequence[Bin], accuracy: Axes, examples: Axes) -> None:
-    """Plot accuracy by confidence (left) and the number of examples by confidence (right)."""
-    nonempty = [bin_ for bin_ in bins if bin_.accuracy is not None and bin_.confidence is not None]
-    accuracy.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
-    points = [bin_.confidence for bin_ in nonempty], [bin_.accuracy for bin_ in nonempty]
-    accuracy.plot(*points, color=COLORS[0], linewidth=2, marker="o", markersize=5.5, label="accuracy")
-    accuracy.fmt_ydata = "{:.1%}".format
-    accuracy.set_ylim(0, 1.02)
-    middles, counts = [(bin_.low + bin_.high) / 2 for bin_ in bins], [bin_.examples for bin_ in bins]
-    examples.bar(middles, counts, width=0.8 / max(1, len(bins)), color=COLORS[0])
-    examples.plot(middles, counts, linestyle="none", label="examples")
-    examples.fmt_ydata = "{:,.0f}".format
-    for axes, name in ((accuracy, "Accuracy"), (examples, "Examples")):
-        axes.set(title=f"{name} by confidence", xlabel="confidence", xlim=(0, 1))
-        axes.xaxis.set_major_formatter(_PERCENT)
-        axes.fmt_xdata = "confidence {:.1%}".format
-        _tick_sparsely(axes)
-    accuracy.yaxis.set_major_formatter(_PERCENT)
+def plot_calibration(points: Sequence[_Point], axes: Axes) -> None:
+    """Plot accuracy by confidence, beside the line of a perfect calibration."""
+    axes.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
+    _plot_shares(points, "confidence", "accuracy", axes, marker="o", markersize=5.5)
 
 
 def plot_rates(roc: Sequence[_Point], precision_recall: Sequence[_Point], *panels: Axes) -> None:
-    """Plot recall by false positive rate (left) and precision by recall (right), from 0 to 1."""
-    names = (("false positive rate", "recall"), ("recall", "precision"))
-    for axes, points, (x_name, y_name) in zip(panels, (roc, precision_recall), names, strict=True):
-        axes.plot(*zip(*points, strict=True), color=COLORS[0], linewidth=2, drawstyle="steps-post")
-        axes.set(title=f"{y_name.capitalize()} by {x_name}", xlabel=x_name, xlim=(0, 1), ylim=(0, 1.02))
-        axes.xaxis.set_major_formatter(_PERCENT)
-        _tick_sparsely(axes)
-        axes.yaxis.set_major_formatter(_PERCENT)
+    """Plot recall by false positive rate (left) and precision by recall (right)."""
+    _plot_shares(roc, "false positive rate", "recall", panels[0], drawstyle="steps-post")
+    _plot_shares(precision_recall, "recall", "precision", panels[1], drawstyle="steps-post")
+
+
+def _plot_shares(points: Sequence[_Point], x_name: str, y_name: str, axes: Axes, **style: Any) -> None:
+    axes.plot(*zip(*points, strict=True), color=COLORS[0], linewidth=2, label=y_name, **style)
+    axes.set(title=f"{y_name.capitalize()} by {x_name}", xlabel=x_name, xlim=(0, 1), ylim=(0, 1.02))
+    _tick_sparsely(axes)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_PERCENT)
+    axes.fmt_xdata, axes.fmt_ydata = f"{x_name} {{:.1%}}".format, "{:.1%}".format
 
 
 def plot_values(points: Sequence[_Point], name: str, axes: Axes) -> None:
     """Plot predicted by actual values of examples, beside the line of right predictions."""
-    actual, predicted = zip(*points, strict=True) if points else ((), ())
-    ends = [min((*actual, *predicted), default=0), max((*actual, *predicted), default=1)]
+    ends = [end(map(end, points), default=0) for end in (min, max)]
     axes.plot(ends, ends, color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
-    axes.plot(actual, predicted, color=COLORS[0], linestyle="none", marker="o", markersize=3, alpha=0.6)
+    axes.plot(*zip(*points, strict=True), color=COLORS[0], linestyle="none", marker="o", markersize=3, alpha=0.6)
     axes.set(title=name, xlabel="actual", ylabel="predicted")
 
 
-def curve_chart(runs: Sequence[Run], names: Sequence[str], ending: str = "", **options: Any) -> Chart:
+def curve_chart(runs: Sequence[Run], names: Sequence[str], **options: Any) -> Chart:
     """Return the accuracy and the loss of runs with these names by epoch. Some runs have only a loss."""
     has_accuracy = any(row.test_accuracy is not None for run in runs for row in run.curves)
     title = "Accuracy and loss by epoch" if has_accuracy else "Loss by epoch"
     plot, panels = partial(plot_curves, runs, names), 1 + has_accuracy
-    return Chart(f"{title}{ending}, training and test", plot, panels=panels, **options)
+    return Chart(f"{title}, training and test", plot, panels=panels, **options)
 
 
 def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> None:
@@ -133,14 +121,12 @@ def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> Non
             axes.plot(epochs, test, color=color, linewidth=2, label=prefix.removesuffix(", ") or "test", **marks)
         axes.set(title=metric.capitalize(), xlabel=f"epoch{step_note}")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
-        axes.fmt_xdata = lambda epoch: f"epoch {epoch:,.0f}"
-    *accuracies, loss = panels
-    for accuracy in accuracies:
-        _tick_sparsely(accuracy)
-        _show_in_percent(accuracy)
-    _scale(loss.set_yscale, [value for line in loss.lines for value in line.get_ydata()])
-    _tick_sparsely(loss)
-    loss.fmt_ydata = "{:.4g}".format
+        axes.fmt_xdata, axes.fmt_ydata = "epoch {:,.0f}".format, "{:.4g}".format
+        if metric == "loss":
+            _scale(axes.set_yscale, [value for line in axes.lines for value in line.get_ydata()])
+        _tick_sparsely(axes)
+        if metric == "accuracy":
+            _show_in_percent(axes)
 
 
 class Sweep(NamedTuple):
@@ -158,9 +144,7 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
     for sweep, axes in zip(sweeps, panels, strict=True):
         xs = list(dict.fromkeys(point[0] for line in sweep.lines for point in line))
         are_numbers = not any(isinstance(x, str) for x in xs)
-        has_colors = len(sweep.lines) <= MAX_LINES
-        for index, line in enumerate(sweep.lines):
-            color, marker = (COLORS[index], [*MARKERS][index]) if has_colors else (COLORS[0], "o")
+        for line, color, marker in zip(sweep.lines, cycle(COLORS), cycle(MARKERS), strict=False):
             style = {"color": color, "marker": marker, "markersize": 5.5, "linewidth": 1.5 * sweep.is_connected}
             places = [point[0] if are_numbers else xs.index(point[0]) for point in line]
             heights = _heights(point[1] for point in line)
@@ -171,16 +155,15 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
         axes.margins(0.08)
         if are_numbers:
             _scale(axes.set_xscale, xs, _THREE_DOUBLINGS if sweep.is_connected else _DECADE)
+            if sweep.is_connected:
+                # Only values of the setting are ticks.
+                axes.set_xticks(spread(sorted(xs), 6))
+            axes.minorticks_off()
+            axes.xaxis.set_major_formatter(_SHORT)
             axes.fmt_xdata = lambda x, name=sweep.x_name: f"{name} {x:,.6g}"
         else:
             axes.set_xticks(range(len(xs)), xs)
             axes.fmt_xdata = lambda x, names=tuple(xs): names[round(x)]
-        if are_numbers and sweep.is_connected:
-            # Only values of the setting are ticks.
-            axes.set_xticks(spread(sorted(xs), 6))
-        if are_numbers:
-            axes.minorticks_off()
-            axes.xaxis.set_major_formatter(_SHORT)
         _tick_sparsely(axes)
         if sweep.in_percent:
             _show_in_percent(axes)
@@ -192,20 +175,19 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
 def plot_history(groups: Sequence[Sequence[Entry]], *panels: Axes) -> None:
     """Plot test accuracy (left) and throughput (right) of comparable runs by date, with a line per seed."""
     rate = common_units(group[0].units for group in groups).rate.capitalize()
-    metric = ("Test accuracy", "test_accuracy", _FINE_PERCENT)
+    metric = ("Test accuracy", "test_accuracy", _PERCENT)
     if all(point.test_accuracy is None for group in groups for point in group):
         metric = ("Test loss", "test_loss", _SHORT)
-    panels_data = (metric, (rate, "examples_per_second", _COUNT))
-    for axes, (title, field, formatter) in zip(panels, panels_data, strict=True):
+    for axes, (title, field, formatter) in zip(panels, (metric, (rate, "examples_per_second", _COUNT)), strict=True):
         for group, color, marker in zip(groups, COLORS, MARKERS, strict=False):
             points = spread(group, _MAX_DATES)
+            style = {"color": color, "linewidth": 1.2, "marker": marker, "markersize": 5}
             # Runs of different seeds differ by chance, so no line connects them.
             for seed in sorted({point.seed for point in points}):
                 seed_points = [point for point in points if point.seed == seed]
                 dates = [datetime.fromisoformat(point.finished_at) for point in seed_points]
                 values = _heights(getattr(point, field) for point in seed_points)
-                style = {"color": color, "linewidth": 1.2, "marker": marker, "markersize": 5, "label": f"seed {seed}"}
-                axes.plot(dates, values, **style)
+                axes.plot(dates, values, label=f"seed {seed}", **style)
         axes.set_title(title)
         axes.fmt_xdata = lambda day: f"{num2date(day):%Y-%m-%d %H:%M} UTC"
         axes.fmt_ydata = lambda value, show=formatter: show(value)
@@ -252,16 +234,14 @@ def _label_ends(axes: Axes) -> bool:
     figure.subplots_adjust(right=1 - (_LETTER_WIDTH * letters + 10) / width)
     axes.autoscale_view()
     axes.get_ylim()
-    lowest, top = -math.inf, axes.bbox.y1
-    places = []
+    lowest, top, places = -math.inf, axes.bbox.y1, []
     for line in sorted(lines, key=ends.get):
         lowest = max(axes.transData.transform((axes.get_xlim()[0], ends[line]))[1], lowest + _LABEL_HEIGHT)
-        places.append([line, lowest])
-    for place in reversed(places):
-        top = place[1] = min(place[1], top)
-        top -= _LABEL_HEIGHT
-    for line, y in places:
-        figure.text(axes.bbox.x1 / width + 0.015, y / height, line.get_label(), color=line.get_color(), va="center")
+        places.append((line, lowest))
+    for line, y in reversed(places):
+        place = axes.bbox.x1 / width + 0.015, min(y, top) / height
+        figure.text(*place, line.get_label(), color=line.get_color(), va="center")
+        top = min(y, top) - _LABEL_HEIGHT
     return True
 
 
@@ -270,12 +250,8 @@ def _hover_points(axes: Axes) -> str:
     height = axes.figure.get_size_inches()[1] * 72
     circles = []
     for line in axes.lines:
-        points = spread(
-            [tuple(point) for point in line.get_xydata() if all(map(math.isfinite, point))], _MAX_HOVER_POINTS
-        )
-        if line.get_label().startswith("_"):
-            continue
-        for x, y in points:
+        points = [point for point in line.get_xydata().tolist() if all(map(math.isfinite, point))]
+        for x, y in [] if line.get_label().startswith("_") else spread(points, _MAX_HOVER_POINTS):
             left, bottom = axes.transData.transform((x, y))
             title = html.escape(f"{line.get_label()}, {axes.format_xdata(x)}: {axes.format_ydata(y)}")
             circles.append(f'<circle cx="{left:.1f}" cy="{height - bottom:.1f}" r="6"><title>{title}</title></circle>')
@@ -283,7 +259,7 @@ def _hover_points(axes: Axes) -> str:
 
 
 def _show_in_percent(axes: Axes) -> None:
-    axes.yaxis.set_major_formatter(_FINE_PERCENT)
+    axes.yaxis.set_major_formatter(_PERCENT)
     axes.fmt_ydata = lambda fraction: f"{100 * fraction:.2f}%"
 
 

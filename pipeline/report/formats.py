@@ -33,7 +33,7 @@ _MAX_LETTERS = 80
 _DATASET_NAMES = {"cifar10": "CIFAR-10", "tiny_shakespeare": "Tiny Shakespeare"}
 # Settings that override the training recipe, unless they are below 0.
 _OVERRIDES = ("learning_rate", "weight_decay", "label_smoothing")
-_MAX_RESUMED = 3
+_MAX_RESUMED = 120
 
 
 def number(metric: Metric, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
@@ -80,11 +80,6 @@ def points(fraction: float | None) -> str:
     return signed(fraction, 2, " points", 100)
 
 
-def capitalized(text: str) -> str:
-    """Capitalize the first letter."""
-    return text[:1].upper() + text[1:]
-
-
 def left_out(count: int, noun: str) -> str:
     """Return a note about entries that only report.json contains, or ""."""
     return f"{plural(count, noun)} in report.json." if count > 0 else ""
@@ -122,11 +117,8 @@ def plain(text: Any, longest: int = _MAX_LETTERS) -> str:
 
 
 def hosts(runs: Sequence["Run"]) -> str:
-    """Return the hosts of several runs, or their number above three."""
-    names = list(dict.fromkeys(plain(run.hostname) for run in runs if run.hostname))
-    if len(names) > 3:
-        return plural(len(names), "host")
-    return ", ".join(names) or "an unknown host"
+    """Return the hosts of several runs."""
+    return joined(*dict.fromkeys(plain(run.hostname or "") for run in runs)) or "an unknown host"
 
 
 def sentence(text: str) -> str:
@@ -153,27 +145,17 @@ def device_verified(run: "Entry") -> str:
     return yes_no(run.device_verified)
 
 
-def devices(run: "Entry") -> str:
-    """Return the name of the device, and the number of replicas above one."""
-    replicas = f"{number(run.num_replicas)} replicas" if run.num_replicas > 1 else ""
-    return joined(plain(run.device_name or ""), replicas)
-
-
-def device_note(run: "Entry") -> str:
+def device_note(run: "Entry", *, has_processes: bool = True) -> str:
     """Return the name of the device, and the numbers of replicas and processes above one."""
-    processes = f"{number(run.processes)} processes" if run.processes > 1 else ""
-    return joined(devices(run), processes)
+    replicas = f"{number(run.num_replicas)} replicas" if run.num_replicas > 1 else ""
+    processes = f"{number(run.processes)} processes" if run.processes > 1 and has_processes else ""
+    return joined(plain(run.device_name or ""), replicas, processes)
 
 
 def named_device(run: "Entry") -> str:
     """Return the device with its note."""
     note = device_note(run)
     return f"{plain(run.effective_device)} ({note})" if note else plain(run.effective_device)
-
-
-def device_phrase(run: "Entry") -> str:
-    """Return the device for use in a sentence."""
-    return named_device(run) if run.device_verified else f"unverified {named_device(run)}"
 
 
 def data_phrase(run: "Entry") -> str:
@@ -201,27 +183,19 @@ def remarks(run: "Run", *runs: "Run") -> tuple[str, ...]:
     """Return reasons for caution about a run, or about the row of these runs."""
     if run.status == SKIPPED:
         return (f"skipped: {plain(run.mismatch.cause, 200)}",)
-    reasons = []
-    if run.is_placeholder:
-        reasons.append(f"placeholder for {dataset_name(run.requested_dataset)}")
-    if is_fallback(run):
-        reasons.append(f"fallback from {plain(run.requested_device)}")
-    if run.fetched_from:
-        reasons.append("trained on another machine")
-    if resumed := [resumption for one in runs or (run,) for resumption in one.resumed]:
-        reasons.append(_resumed_phrase(resumed, run))
-    return tuple(reasons)
+    resumed = dict.fromkeys(_resumed_phrase(each, run) for one in runs or (run,) for each in one.resumed)
+    reasons = {
+        f"placeholder for {dataset_name(run.requested_dataset)}": run.is_placeholder,
+        f"fallback from {plain(run.requested_device)}": is_fallback(run),
+        "trained on another machine": run.fetched_from,
+        plain(f"resumed {joined(*resumed)}", _MAX_RESUMED): resumed,
+    }
+    return tuple(reason for reason, applies in reasons.items() if applies)
 
 
-def _resumed_phrase(resumed: Sequence["Resumption"], run: "Entry") -> str:
-    phrases = []
-    for resumption in resumed:
-        epoch = f"from epoch {number(resumption.epoch)}" if resumption.epoch <= run.epochs else "after the last epoch"
-        host = f"on host {plain(resumption.hostname)} " if resumption.hostname not in (None, run.hostname) else ""
-        phrases.append(f"{host}{epoch}")
-    phrases = list(dict.fromkeys(phrases))
-    more = f"and {len(phrases) - _MAX_RESUMED} more" if len(phrases) > _MAX_RESUMED else ""
-    return f"resumed {joined(*phrases[:_MAX_RESUMED], more)}"
+def _resumed_phrase(resumption: "Resumption", run: "Entry") -> str:
+    epoch = f"from epoch {number(resumption.epoch)}" if resumption.epoch <= run.epochs else "after the last epoch"
+    return epoch if resumption.hostname in (None, run.hostname) else f"on host {plain(resumption.hostname)} {epoch}"
 
 
 def model_and_recipe(run: "Entry") -> str:
@@ -239,13 +213,6 @@ def inputs(run: "Entry") -> str:
     return "×".join(map(number, shape))
 
 
-def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
-    """Return the mark of a row with requested runs."""
-    if not set(fingerprints) & set(current):
-        return ""
-    return "this run" if len(current) == len(fingerprints) == 1 else "requested"
-
-
 def run_anchor(run: "Run") -> str:
     """Return the id of a run's entry on the page."""
     return f"run-{plain(run.fingerprint)[:12]}"
@@ -257,4 +224,4 @@ def run_name(run: "Run", current: Sequence[str] = ()) -> str:
     device = effective if requested in ("auto", effective) else f"{requested} → {effective}"
     details = joined(device, computed_in(run), *remarks(run))
     identity = f"{plain(run.fingerprint)[:8]}, batch {number(run.global_batch_size)}, seed {number(run.seed)}"
-    return f"{model_and_recipe(run)} on {details} ({joined(identity, mark([run.fingerprint], current))})"
+    return f"{model_and_recipe(run)} on {details} ({joined(identity, 'requested' * (run.fingerprint in current))})"

@@ -20,7 +20,7 @@ from rich.text import Text as RichText
 
 from pipeline.artifacts.layout import REPORT_DATA, REPORT_PAGE
 from pipeline.report import cards, drawings
-from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Facts, Gallery, Links, Section, Table, Text
+from pipeline.report.blocks import Block, Cell, Chart, Column, Facts, Gallery, Links, Section, Table, Text
 from pipeline.report.diff import Difference, difference_table
 from pipeline.report.formats import spread
 from pipeline.report.report import Report
@@ -39,8 +39,6 @@ PIPED_COLUMNS = 120
 MAX_COLUMNS = 100
 #: Below this width, each row of a table with many columns becomes a list.
 TABLE_COLUMNS = 80
-# rich prints nothing if the console has only one column.
-_MIN_COLUMNS = 20
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -53,18 +51,11 @@ def write_report(report: Report, folder: Path) -> None:
     contents = [*sections(report)]
     texts = {REPORT_DATA: report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report, contents)}
     texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
-    texts |= _files(contents)
+    links = [block for section in contents for block in section.blocks if isinstance(block, Links)]
+    texts |= {name: text for block in links for name, text in block.files.items()}
     for name, text in texts.items():
         # JSON may contain lone surrogates, which UTF-8 cannot encode. They become "?".
         (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
-
-
-def _files(parents: Iterable[Section | Box]) -> dict[str, str]:
-    """Return the files of all links."""
-    files: dict[str, str] = {}
-    for block in (block for parent in parents for block in parent.blocks):
-        files |= block.files if isinstance(block, Links) else _files([block]) if isinstance(block, Box) else {}
-    return files
 
 
 def to_html(report: Report, contents: Sequence[Section]) -> str:
@@ -136,8 +127,7 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
         if isinstance(block, Table):
             yield from (escaped(block.caption), _markdown_table(block))
         elif isinstance(block, Facts):
-            bold = "**" if block.style == "definitions" else ""
-            facts = [f"{bold}{escaped(term)}{bold}: {escaped(value)}" for term, value in block.pairs]
+            facts = [f"{escaped(term)}: {escaped(value)}" for term, value in block.pairs]
             yield from [" · ".join(facts)] if block.style == "tiles" else (f"- {fact}" for fact in facts)
         elif isinstance(block, Links):
             yield "- " + ", ".join(f"[{escaped(name)}]({address})" for name, address in block.pairs)
@@ -185,22 +175,19 @@ def format_table(report: Report, *, width: int | None = None) -> str:
     parts += [f"WARNING {headline}. {explanation}" for headline, explanation in warnings(report, has_failures=False)]
     parts += [verdict(report), *findings(report)]
     for section in sections(report, TERMINAL):
-        blocks = [block for block in section.blocks if block and not isinstance(block, Box)]
-        # Without a request, no experiment is more important than another.
-        if not report.current:
-            blocks = [one for block in section.blocks for one in getattr(block, "blocks", [block]) if one]
+        # Without a request, no experiment is more important than another, and none is folded.
+        opened = section.blocks if report.current else [b for a in section.blocks for b in getattr(a, "blocks", [a])]
+        blocks = [block for block in opened if block and isinstance(block, Table | Text)]
         parts += ["", section.title] if blocks else []
         for block in blocks:
-            parts += [block.text] if isinstance(block, Text) else []
-            parts += _terminal(block, width) if isinstance(block, Table) else []
+            parts += _terminal(block, width) if isinstance(block, Table) else [block.text]
     return _as_text(parts, width)
 
 
 def format_differences(differences: list[Difference], names: tuple[str, str], *, width: int | None = None) -> str:
     """Format the differences of two runs with these names for a terminal, see `format_table`."""
-    if not differences:
-        return "The two runs do not differ.\n"
-    return format_rows(difference_table(differences, names), width=width)
+    table = difference_table(differences, names)
+    return format_rows(table, width=width) if table else "The two runs do not differ.\n"
 
 
 def format_rows(table: Table, *, width: int | None = None) -> str:
@@ -215,8 +202,8 @@ def terminal_columns() -> int:
 
 
 def _as_text(parts: Iterable[RenderableType], width: int) -> str:
-    file, columns = io.StringIO(), max(width, _MIN_COLUMNS)
-    console = Console(file=file, width=columns, color_system=None, force_terminal=False, force_jupyter=False)
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, force_terminal=False, force_jupyter=False)
     for part in parts:
         console.print(RichText(part) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

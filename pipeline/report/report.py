@@ -4,7 +4,7 @@ Neither the clock nor folder names influence report.json. The same runs give the
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,7 @@ class Report:
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
-        current = dict.fromkeys(self.current)
-        return [run for fingerprint in current for run in self.runs if run.fingerprint == fingerprint]
+        return [run for name in dict.fromkeys(self.current) for run in self.runs if run.fingerprint == name]
 
     def drawn(self) -> list[Run]:
         """Return the finished runs with drawn curves, requested runs first, then the best.
@@ -79,11 +78,9 @@ class Report:
         Only runs of the requested experiments are drawn, because curves of different experiments cannot be compared.
         """
         finished = [run for run in self.runs if run.status == FINISHED]
+        finished.sort(key=lambda run: (run.fingerprint not in self.current, -merit(run.problem, vars(run))))
         current = {run.experiment for run in finished if run.fingerprint in self.current}
-        comparable = [run for run in finished if not current or run.experiment in current]
-        return sorted(
-            comparable, key=lambda run: (run.fingerprint not in self.current, -merit(run.problem, vars(run)))
-        )[:_MAX_DRAWN]
+        return [run for run in finished if not current or run.experiment in current][:_MAX_DRAWN]
 
     def ordered(self) -> list[Run]:
         """Return all runs, the best one first, then the requested runs, then the newest."""
@@ -138,7 +135,10 @@ def build_report(
         published: Published metrics, see `read_published`.
         searches: Searches of settings, see `read_searches`.
     """
-    folder_runs = sorted(_readable_runs(run_folders), key=lambda pair: age_order(pair[1]), reverse=True)
+    readable = [(folder, run) for folder in run_folders if (run := read_or_none(read_run, folder))]
+    # A copy of a run is no second measurement.
+    distinct = {(run.fingerprint, run.hostname, run.finished_at): (folder, run) for folder, run in reversed(readable)}
+    folder_runs = sorted(distinct.values(), key=lambda pair: age_order(pair[1]), reverse=True)
     runs = [run for _, run in folder_runs]
     if unknown := set(current).difference(run.fingerprint for run in runs):
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
@@ -181,15 +181,3 @@ def _read_by_run(field: str, folder_runs: Sequence[tuple[Path, Run]], limit: int
         for folder, run in evaluated[:limit]
     }
     return {key: content for key, content in contents.items() if content}
-
-
-def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
-    seen = set()
-    for folder in folders:
-        if (run := read_or_none(read_run, folder)) is None:
-            continue
-        # A copy of a run is no second measurement.
-        key = (run.fingerprint, run.hostname, run.finished_at)
-        if key not in seen:
-            seen.add(key)
-            yield folder, run

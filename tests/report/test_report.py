@@ -240,7 +240,7 @@ def test_of_many_runs_the_requested_one_and_the_best_are_drawn(make_run, tmp_pat
     folders = [make_run(f"run{n}", fingerprint=f"{n:x}" * 64, test_accuracy=0.5 + n / 100) for n in range(1, 12)]
     page = render(folders, tmp_path / "out", current=["1" * 64])["report.html"]
     legend = re.search(r'<ul class="legend">.*?</ul>', page, re.DOTALL)[0]
-    assert re.findall(r"\((\w)\1{7}", legend) == ["1", "b", "a", "9", "8", "7", "6", "5"]
+    assert re.findall(r", (\w)\1{7}<", legend) == ["1", "b", "a", "9", "8", "7", "6", "5"]
     assert "Drawn are 8 of 11 runs" in page
 
 
@@ -275,7 +275,7 @@ def test_no_run_at_all_still_renders(tmp_path):
 def test_a_report_about_no_run_in_particular_renders(make_run, tmp_path):
     files = render([make_run()], tmp_path / "out", current=[])
     assert "No run was requested for this report" in files["report.html"]
-    assert 'class="tag">this run' not in files["report.html"]
+    assert 'class="tag">requested' not in files["report.html"]
 
 
 def test_own_data_has_no_banner_that_nothing_could_clear(make_run, tmp_path):

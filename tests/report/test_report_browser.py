@@ -400,15 +400,6 @@ def test_the_contents_link_to_every_section_and_stay_visible_beside_it_on_a_wide
         assert (wide.execute_script(top, "nav") >= 0) == is_visible
 
 
-def test_the_contents_link_to_the_time_and_to_the_command_of_the_best_run(cleared, small_page):
-    cleared.get(small_page.as_uri())
-    for name, heading in (("time", "Time"), ("repeat", "Repeat this run")):
-        cleared.find_element(By.CSS_SELECTOR, f"nav a[href='#{name}']").click()
-        found = cleared.find_element(By.ID, name)
-        assert found.text == heading
-        assert -1 < cleared.execute_script("return arguments[0].getBoundingClientRect().top", found) < 900
-
-
 def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboard_is_open(
     cleared, page_of_six, in_a_window
 ):
@@ -553,9 +544,7 @@ def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window
     titles = (
         "return [...document.querySelectorAll('section[aria-labelledby=compare] circle title')].map(e => e.textContent)"
     )
-    assert {"A, epoch 10: 70.00%", "B, training, epoch 1: 50.00%", "A, training, epoch 10: 0.02"} <= set(
-        cleared.execute_script(titles)
-    )
+    assert {"A, epoch 10: 70.00%", "B, epoch 1: 61.00%", "A, epoch 10: 1.2"} <= set(cleared.execute_script(titles))
     boxes["512"].click()
     boxes["1,024"].click()
     assert not boxes["256"].is_enabled(), "four rows at most"

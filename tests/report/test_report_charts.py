@@ -117,9 +117,9 @@ def test_seeds_are_no_sweep(make_run):
     assert not panels_of(make_run, {"seed": 0}, {"seed": 1})
 
 
-def test_epochs_that_all_compiled_have_no_time_and_throughput_is_drawn_instead(make_run):
+def test_epochs_that_all_compiled_have_no_time(make_run):
     panels = panels_of(make_run, {"curves": [EPOCH]}, {"curves": [EPOCH], "global_batch_size": 256})
-    assert [panel.title for panel in panels] == ["Test accuracy", "Test accuracy", "Images/s"]
+    assert [panel.title for panel in panels] == ["Test accuracy", "Test accuracy"]
 
 
 def test_a_wide_range_of_a_setting_has_a_logarithmic_axis():

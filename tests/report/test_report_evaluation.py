@@ -365,7 +365,7 @@ def test_the_kept_epoch_and_why_training_ended_are_stated(make_run, tmp_path):
     chosen = {"epochs": 9, "keep": "best", "patience": 2, "kept_epoch": 1, "ended": "patience"}
     files = render([make_run(curves=curves, **chosen)], tmp_path / "out")
     assert "Selected weights: epoch 1, the best on the validation split" in files["report.md"]
-    assert "Training ended: no better epoch on the validation split in 2 epochs" in files["report.md"]
+    assert "Training ended: after 2 epochs without a better one on the validation split" in files["report.md"]
     assert "after epoch 1 test accuracy 55.0%" in files["report.html"]
 
 

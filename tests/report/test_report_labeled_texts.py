@@ -35,7 +35,7 @@ def test_mistakes_and_uncertain_texts_are_shown_with_their_files(text_run, tmp_p
         assert "reviews/7.txt: predicted ship (97.0%), actual cat" in text
         assert "A fine day." in text
     assert "Correct with the least confidence" in files["report.html"]
-    assert "64 bytes, 12 texts longer" in files["report.html"]
+    assert "the first 64 bytes of a text, 12 texts longer" in files["report.html"]
     assert "image" not in files["report.md"].partition("## Errors")[2].partition("## Runs")[0]
     texts = cards(report_of([run]))
     assert "A text classifier (byte_cnn)" in texts["model"]

@@ -43,7 +43,7 @@ def test_a_quote_in_a_run_does_not_end_an_attribute(make_run, tmp_path):
 def test_text_of_a_run_makes_no_markdown_column_link_or_image(make_run, tmp_path):
     folder = make_run(model="a|b\n# c ![x](http://evil.example/x.png) `d` \\|")
     lines = render([folder], tmp_path / "out")["report.md"].splitlines()
-    line = next(line for line in lines if "**this run:**" in line)
+    line = next(line for line in lines if "**requested:**" in line)
     assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == 7
     assert not re.search(r"(?<!\\)[\[\]`]", line)
 

@@ -98,12 +98,14 @@ def compare_with(champion: str, runs: Sequence[tuple[Path, Run]], current: Seque
     newest = next((pair for pair in finished if pair[1].fingerprint in current), None)
     if newest is None:
         return None
+    others = [pair for pair in finished if pair[0].name == champion]
     if champion == LAST:
-        earlier = [pair for pair in finished if age_order(pair[1]) < age_order(newest[1])]
-        earlier = [pair for pair in earlier if pair[1].experiment == newest[1].experiment]
-        others = [pair for pair in earlier if pair[1].fingerprint not in current and _is_alike(pair[1], newest[1])]
-    else:
-        others = [pair for pair in finished if pair[0].name == champion]
+        others = [
+            (folder, run)
+            for folder, run in finished
+            if run.experiment == newest[1].experiment and age_order(run) < age_order(newest[1])
+            if run.fingerprint not in current and _is_alike(run, newest[1])
+        ]
     if not others:
         is_expected = champion in ("", LAST)
         reason = "there is no such run yet" if is_expected else "no undamaged run has its name"
@@ -120,7 +122,6 @@ def compare_with(champion: str, runs: Sequence[tuple[Path, Run]], current: Seque
 
 
 def _is_alike(run: Run, other: Run) -> bool:
-    """Return whether two runs may have the same test examples."""
     is_same = (run.problem, run.is_placeholder) == (other.problem, other.is_placeholder)
     return is_same and not has_other_data(run, other)
 

@@ -88,8 +88,7 @@ def changes(groups: Iterable[Sequence[Entry]], current: Collection[tuple[str, st
     """
     changes_by_group = []
     for group in groups:
-        origins = {_origin(entry) for entry in group if (entry.fingerprint, entry.finished_at) in current}
-        if origins:
+        if origins := {_origin(entry) for entry in group if (entry.fingerprint, entry.finished_at) in current}:
             runs = [entry for entry in group if _origin(entry) in origins]
             changes_by_group.append(_change(runs, [entry for entry in group if _origin(entry) not in origins]))
     return changes_by_group
@@ -121,8 +120,8 @@ def compare_metrics(
 
 
 def sampling_error(problem: str, accuracy: float | None, examples: int | None) -> float:
-    """Return the standard error of an accuracy on so many test examples, 0 if either is unknown."""
-    if accuracy is None or not examples:
+    """Return the standard error of an accuracy on so many test examples, 0 if it is unknown, as that of a loss."""
+    if not results_of(problem).has_accuracy or accuracy is None or not examples:
         return 0.0
     draws = examples / results_of(problem).ranking.predictions_per_draw
     # Laplace's rule of succession keeps the error above 0 if every prediction was correct.
@@ -136,8 +135,8 @@ def judge_change(change: MetricChange) -> str:
         return "new"
     if change.obstacle:
         return change.obstacle
-    if change.deviation is None:
-        return "noise" if change.change == 0 else "unknown"
+    if change.deviation is None and change.change:
+        return "unknown"
     if not is_beyond(change, NOISE_SIGMA):
         return "noise"
     return "better" if change.change > 0 else "worse"
@@ -158,16 +157,15 @@ def describe_change(change: MetricChange) -> str:
 def _change(current: list[Entry], rest: Sequence[Entry]) -> Change:
     last_end = max(map(age_order, current))
     earlier = [entry for entry in rest if age_order(entry) < last_end]
-    previous = earlier[-1:]
-    if previous and previous[0].made_from is not None:
-        previous = [entry for entry in earlier if entry.made_from == previous[0].made_from]
+    previous = [entry for entry in earlier if _origin(entry) == _origin(earlier[-1])]
     recent = earlier[-_MAX_EARLIER_RUNS:]
-    runs = _newest_of_each(current)
+    # A repeated run is no second draw of its accuracy.
+    distinct = [[*{entry.fingerprint: entry for entry in entries}.values()] for entries in (current, previous, recent)]
     return Change(
-        runs=runs,
+        runs=distinct[0],
         earlier=len(earlier),
         since=previous[-1].finished_at if previous else None,
-        test_accuracy=_accuracy(runs, _newest_of_each(previous), _newest_of_each(recent)),
+        test_accuracy=_accuracy(*distinct),
         examples_per_second=_throughput(current, previous, recent),
     )
 
@@ -178,9 +176,7 @@ def _accuracy(current: Sequence[Entry], previous: Sequence[Entry], recent: Seque
         replicates = [_column(_ACCURACY, recent, skip_none=True)]
     # Comparable runs share a test split. Earlier records lack its size.
     examples = max(_column("test_examples", [*current, *previous], skip_none=True), default=None)
-    mean = _mean(_column(_ACCURACY, previous, skip_none=True))
-    # A negative loss has no known sampling error.
-    min_noise = 0.0 if mean is not None and mean < 0 else sampling_error(current[0].problem, mean, examples)
+    min_noise = sampling_error(current[0].problem, _mean(_column(_ACCURACY, previous, skip_none=True)), examples)
     return compare_metrics(_column(_ACCURACY, current), _column(_ACCURACY, previous), replicates, min_noise=min_noise)
 
 
@@ -230,8 +226,3 @@ def _value(entry: Entry, name: str) -> Any:
     if name == _ACCURACY and not results_of(entry.problem).has_accuracy:
         return None if entry.test_loss is None else -entry.test_loss
     return getattr(entry, name)
-
-
-def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the newest entry per fingerprint, because a repeated run is no second draw of its accuracy."""
-    return sorted({entry.fingerprint: entry for entry in sorted(entries, key=age_order)}.values(), key=age_order)

@@ -79,26 +79,25 @@ def _objection(run: Run) -> str:
 
 def _missed_thresholds(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
     """Yield a failure per run whose accuracy or loss is unknown or misses its threshold."""
-    min_accuracy, max_loss = gate.min_test_accuracy, gate.max_test_loss
-    for run in runs if min_accuracy else ():
-        if run.test_accuracy is None or not run.test_accuracy >= min_accuracy:
-            value, required = percent(run.test_accuracy, 2), f"at least {percent(min_accuracy, 2)}"
-            yield f"Test accuracy of run {_short_id(run)}: {value}, required: {required} ([Report] min_test_accuracy)"
-    for run in runs if max_loss else ():
-        if run.test_loss is None or not run.test_loss <= max_loss:
-            value, required = number(run.test_loss, 4), f"at most {number(max_loss, 4)}"
-            yield f"Test loss of run {_short_id(run)}: {value}, required: {required} ([Report] max_test_loss)"
+    for run in runs:
+        accuracy, least, loss, most = run.test_accuracy, gate.min_test_accuracy, run.test_loss, gate.max_test_loss
+        if least and (accuracy is None or accuracy < least):
+            required = f"at least {percent(least, 2)} ([Report] min_test_accuracy)"
+            yield f"Test accuracy of run {_short_id(run)}: {percent(accuracy, 2)}, required: {required}"
+        if most and (loss is None or loss > most):
+            required = f"at most {number(most, 4)} ([Report] max_test_loss)"
+            yield f"Test loss of run {_short_id(run)}: {number(loss, 4)}, required: {required}"
 
 
 def _regressions(max_sigma: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """Yield a failure per run without a comparable accuracy and per drop of the accuracy beyond the noise."""
+    compared = {run.fingerprint for change in changes for run in change.runs}
     for run in runs:
         metric = "accuracy" if results_of(run.problem).has_accuracy else "loss"
         if getattr(run, f"test_{metric}") is None:
             yield f"Run {_short_id(run)} has no test {metric}"
-    compared = {run.fingerprint for change in changes for run in change.runs}
-    unknown = [run for run in runs if run.fingerprint not in compared]
-    yield from (f"The training data of run {_short_id(run)} are unknown" for run in unknown)
+        if run.fingerprint not in compared:
+            yield f"The training data of run {_short_id(run)} are unknown"
     for change in changes:
         accuracy = change.test_accuracy
         is_lower = accuracy.deviation is not None and (accuracy.change or 0) < 0

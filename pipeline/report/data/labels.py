@@ -1,8 +1,11 @@
-"""Evaluation and predictions of a classifier, and the label errors that the predictions suggest.
+"""Evaluation, predictions and pictures of a classifier, and the label errors that the predictions suggest.
 
 Label errors are suspected by confident learning (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
 """
 
+import base64
+import io
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +14,17 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from PIL import Image
 from pydantic import Field, model_validator
 
 from pipeline.errors import DamagedArtifactError
-from pipeline.problems.problem import PREDICTIONS_NAME
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, PREDICTIONS_NAME, TEST_IMAGES_NAME
 from pipeline.report.data.champion import Answers
 from pipeline.runs.predictions import read_table
 from pipeline.runs.validation import Count, Number, Untrusted, message, renamed
 
-# Limits above the size of any supported dataset.
-_MAX_LABELS, _MAX_EXCERPT = 10_000, 1_000
-_Excerpt = Annotated[str, Field(max_length=_MAX_EXCERPT)]
+# Limits above the size of any supported dataset or page.
+_MAX_LABELS, _MAX_EXCERPT, _MAX_TILES, _MAX_TILE_SIDE = 10_000, 1_000, 1_000, 512
 
 
 class LabelMetrics(Untrusted):
@@ -44,10 +47,11 @@ class Bin(Untrusted):
 
 
 class Labeled(Untrusted):
-    """A test example and its label."""
+    """An example and its label. Only texts have a ``text``."""
 
     index: Count
     label: Count
+    text: Annotated[str, Field(max_length=_MAX_EXCERPT, exclude_if=operator.not_)] = ""
 
 
 class Example(Labeled):
@@ -118,14 +122,13 @@ class LabelEvaluation(Untrusted):
         count = len(self.label_names)
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
-        fields = ("label_conflicts", *self.shown_fields)
-        names = " and ".join(f'"{name}"' for name in (*fields, "augmented") if hasattr(self, name))
-        tested = [item for name in fields for item in getattr(self, name)]
-        labels = [item.label for item in (*tested, *getattr(self, "augmented", ()))]
-        if (greatest := max((*labels, *(item.predicted for item in self.shown)), default=0)) >= count:
-            raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
-        if (greatest := max((item.index for item in tested), default=-1)) >= self.num_examples:
-            raise ValueError(f"{names}: expected indices below {self.num_examples}, found {greatest}")
+        for name in ("label_conflicts", *self.shown_fields, "augmented"):
+            for item in getattr(self, name, ()):
+                if (label := max(item.label, getattr(item, "predicted", 0))) >= count:
+                    raise ValueError(f'"{name}": expected labels below {count}, found {label}')
+                # Augmented examples are those of the train split.
+                if item.index >= self.num_examples and name != "augmented":
+                    raise ValueError(f'"{name}": expected indices below {self.num_examples}, found {item.index}')
         return self
 
 
@@ -155,26 +158,14 @@ class ImageEvaluation(LabelEvaluation):
     tiles: Tiles
 
 
-class ShownText(Shown):
-    """A test text with its prediction."""
-
-    text: _Excerpt
-
-
-class TextExample(Example):
-    """A random test text."""
-
-    text: _Excerpt
-
-
 class LabeledTextEvaluation(LabelEvaluation):
     """Evaluation of a text classifier. Texts have up to ``text_length`` bytes in the records."""
 
     noun: ClassVar[str] = "text"
     shown_fields: ClassVar[tuple[str, ...]] = ("test_texts", "examples")
 
-    test_texts: list[ShownText]
-    examples: list[TextExample]
+    test_texts: list[Shown]
+    examples: list[Example]
     text_length: Count
     longer_texts: Count
 
@@ -248,3 +239,33 @@ def suspected_label_errors(
     suspects = np.flatnonzero(is_conflict | ((predicted != labels) & (probability >= thresholds[predicted])))
     margin = probability[suspects] - label_probability[suspects]
     return suspects[np.lexsort((-margin, ~is_conflict[suspects]))]
+
+
+def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
+    """Read the tiles of each kind of images, in order, as base64 PNGs. DamagedArtifactError: A sheet lacks tiles."""
+    sheets = {"test_images": TEST_IMAGES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
+    # An earlier version wrote only mistakes.
+    if (folder / "mistakes.png").exists():
+        sheets["test_images"] = "mistakes.png"
+    return {kind: cut_sheet(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
+
+
+def cut_sheet(path: Path, tiles: Tiles, count: int) -> list[str]:
+    """Read the tiles of a sheet as base64 PNGs. DamagedArtifactError: It lacks tiles."""
+    per_row, height, width = tiles.per_row, tiles.height, tiles.width
+    if not (0 < per_row <= _MAX_TILES and count <= _MAX_TILES and 0 < height <= _MAX_TILE_SIDE >= width > 0):
+        raise DamagedArtifactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))
+    if not count:
+        return []
+    pngs = []
+    try:
+        with Image.open(path, formats=["PNG"]) as sheet:
+            if sheet.size != (per_row * width, -(-count // per_row) * height):
+                raise DamagedArtifactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
+            for index in range(count):
+                left, top, buffer = index % per_row * width, index // per_row * height, io.BytesIO()
+                sheet.crop((left, top, left + width, top + height)).save(buffer, "PNG", optimize=True)
+                pngs.append(base64.b64encode(buffer.getvalue()).decode("ascii"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DamagedArtifactError(message(path, f"expected a PNG image: {error}")) from error
+    return pngs

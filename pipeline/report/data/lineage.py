@@ -54,10 +54,9 @@ def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Artifact]:
         root = folder.parent.parent
         records = _newest(root / layout.RECORDS, "fingerprint", run.records_fingerprint)
         source = _newest(root / layout.SOURCE, "source", records.get("identity", {}).get("upstream"))
+        manifests = source, records, _manifest(folder)
         fingerprints = None, run.records_fingerprint, run.fingerprint
-        for stage, manifest, fingerprint in zip(
-            _STAGES, (source, records, _manifest(folder)), fingerprints, strict=True
-        ):
+        for stage, manifest, fingerprint in zip(_STAGES, manifests, fingerprints, strict=True):
             if name := manifest.get("fingerprint", fingerprint):
                 artifacts.setdefault(name, _artifact(stage, manifest, name))
     return sorted(artifacts.values(), key=lambda artifact: _STAGES.index(artifact.stage))
@@ -77,9 +76,7 @@ def exported(run_folder: Path, run: Run) -> Exported | None:
 def _artifact(stage: str, manifest: Mapping[str, Any], fingerprint: str) -> Artifact:
     """Return an artifact with the facts of its manifest, which may be empty."""
     label = manifest["folder"].name.rpartition("-")[0] if manifest else stage.lower()
-    sections = [manifest.get("identity", {}).get(name) for name in ("settings", "packages")]
-    # The identity is not validated.
-    facts = [section if isinstance(section, Mapping) else {} for section in sections] if manifest else [None, None]
+    facts = [manifest.get("identity", {}).get(name) for name in ("settings", "packages")]
     times = manifest.get("seconds"), manifest.get("created_at")
     return Artifact(stage, f"{label}-{fingerprint[:12]}", fingerprint, *facts, *times)
 

@@ -49,21 +49,18 @@ class Goal:
 
 def utilization(run: Run) -> dict[str, float]:
     """Return the utilization relative to the ``probe`` and to the ``published`` speed. Empty if not measured."""
-    breakdown, receipt = run.time_breakdown, run.receipt or {}
-    probe = receipt.get("probe")
+    breakdown, probe, on_cpu = run.time_breakdown, (run.receipt or {}).get("probe"), run.effective_device == "cpu"
     if not breakdown or not breakdown.step_flops or not breakdown.step_seconds or not isinstance(probe, Mapping):
+        return {}
+    # The replicas of a host share its CPU. Processes may run on several hosts.
+    if on_cpu and run.processes > 1:
         return {}
     probe_speeds = [
         speed
         for name, speed in probe.items()
         if name.endswith("_flops_per_second") and not name.startswith("host_") and isinstance(speed, int | float)
     ]
-    on_cpu, devices = run.effective_device == "cpu", max(1, run.num_replicas)
-    if on_cpu:
-        # The replicas of a host share its CPU.
-        processes = receipt.get("processes")
-        receipts = [entry for entry in processes if isinstance(entry, Mapping)] if isinstance(processes, list) else []
-        devices = len({str(entry.get("hostname")) for entry in receipts}) or 1
+    devices = 1 if on_cpu else max(1, run.num_replicas)
     peaks = {"probe": max(probe_speeds, default=0), "published": 0 if on_cpu else _published(run)}
     speed = breakdown.step_flops / breakdown.step_seconds
     return {name: speed / (peak * devices) for name, peak in peaks.items() if peak}
@@ -84,14 +81,13 @@ def to_accuracy(run: Run) -> list[Goal]:
     selected = run.kept_epoch or run.curves[-1].epoch
     goals = []
     for goal in GOALS:
-        reached_epochs = [row.epoch for row in run.curves if _reached(row.test_accuracy, goal)]
-        epoch = reached_epochs[0] if reached_epochs else selected
-        rows = [row for row in run.curves if row.epoch <= epoch]
-        if not reached_epochs and not (_reached(run.test_tta_accuracy, goal) and rows and rows[-1].epoch == selected):
+        reached = [row.epoch for row in run.curves if _reached(row.test_accuracy, goal)]
+        if not reached and not _reached(run.test_tta_accuracy, goal):
             continue
-        seconds = [row.train_seconds for row in rows]
+        epoch = reached[0] if reached else selected
+        seconds = [row.train_seconds for row in run.curves if row.epoch <= epoch]
         flops = step_flops * run.steps_per_epoch * epoch if step_flops and run.steps_per_epoch else None
-        goals.append(Goal(goal, epoch, not reached_epochs, None if None in seconds else sum(seconds), flops))
+        goals.append(Goal(goal, epoch, not reached, None if None in seconds else sum(seconds), flops))
     return goals
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, SerializeAsAny
 
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.errors import DamagedArtifactError, PipelineError
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.problems.results import Ranking, results_of
 from pipeline.problems.units import BYTES, Units, units_of
@@ -96,46 +96,18 @@ def read_or_none(read: Callable[..., _Read], *arguments: object, **options: obje
         return None
 
 
-def call_package(name: str, call: Callable[[], _Read]) -> _Read | None:
-    """Return the result of ``call``, which runs code of the module ``name``.
-
-    Errors of modules outside the pipeline are logged, and the result is None.
-    """
-    try:
-        return call()
-    # External code may raise any exception.
-    except Exception as error:
-        if name.startswith("pipeline."):
-            raise
-        problem = f"{name} raised {type(error).__name__}: {error}. Repair or uninstall the package that contains it."
-        _logger.warning("Section left out of the report. %s", error if isinstance(error, PipelineError) else problem)
-        return None
-
-
 def call_hook(problem: str, field: str, *arguments: object) -> Any:
-    """Call the function that a field of the problem's ``Results`` names.
-
-    Return None if there is no such function, or if an external one fails.
-    """
-
-    def call() -> Any:
-        result = results_of(problem).hook(field)(*arguments)
-        # A generator raises its errors while it is consumed.
-        return list(result) if isinstance(result, Iterator) else result
-
-    name = getattr(results_of(problem), field)
-    return call_package(name, call) if name else None
-
-
-def scores_of(run: Run) -> list[tuple[str, str]]:
-    """Return (title, value) of the metrics of the problem that people compare. Empty for a skipped run."""
-    return list(call_hook(run.problem, "scores", run) or ())
+    """Call the function that a field of the problem's ``Results`` names. Return None if there is no such function."""
+    if not (hook := results_of(problem).hook(field)):
+        return None
+    result = hook(*arguments)
+    return list(result) if isinstance(result, Iterator) else result
 
 
 def split_counts(run: Run) -> dict[str, int | None]:
     """Return the number of examples of each split, as far as the run contains it."""
     values = call_hook(run.problem, "card", run) or {}
-    return {"test": run.test_examples} | {split: count for split, count, _ in values.get("counts", ())}
+    return {"test": run.test_examples, **dict(values.get("counts", ()))}
 
 
 def read_run(folder: Path) -> Run:
@@ -143,40 +115,33 @@ def read_run(folder: Path) -> Run:
     record = read_record(folder)
     is_skipped = record.status == SKIPPED
     evaluation = None if is_skipped else _evaluation(folder, record.problem)
-    fields = dict(record)
-    if getattr(evaluation, "tokens", "") == BYTES:
-        # Records before version 10 lack this field.
-        fields["tokens"] = BYTES
+    # Records before version 10 lack this field.
+    tokens = BYTES if getattr(evaluation, "tokens", "") == BYTES else record.tokens
     return Run.model_construct(
-        **fields,
-        **_origin(folder),
+        **dict(record) | _origin(folder) | {"tokens": tokens},
         resumed=list(_resumptions(record)),
         folder=folder.name,
         files=[name for name in _LINKED if (folder / name).exists()],
         fetched_from=(read_fetched(folder) or {"remote": ""})["remote"],
         curves=[] if is_skipped else [EpochMetrics(**row) for row in read_metrics(folder / METRICS_NAME)],
         evaluation=evaluation,
-        repetition=_repetition(folder),
+        repetition=read_or_none(_repetition, folder),
     )
 
 
 def _repetition(folder: Path) -> Repetition | None:
-    """Read the comparison of a run with its retraining. Return None if there is none or the file is damaged."""
-    if (determinism := read_or_none(read_determinism, folder)) is None:
-        return None
-    return Repetition(is_identical=determinism.is_identical, trainings=(determinism.first, *determinism.again))
+    """Read the comparison of a run with its retraining. Return None if there is none."""
+    if result := read_determinism(folder):
+        return Repetition(is_identical=result.is_identical, trainings=(result.first, *result.again))
+    return None
 
 
 def _resumptions(run: RunRecord) -> Iterator[Resumption]:
     for segment in run.segments[1:]:
         yield Resumption(epoch=segment.first_epoch, hostname=segment.hostname)
-    restored = run.epochs_restored
-    if run.segments and restored >= run.segments[-1].last_epoch:
-        # No epoch remained, so no segment shows the resumption.
-        yield Resumption(epoch=restored + 1, hostname=run.finished_on)
-    elif restored and not run.segments:
-        # Earlier versions recorded only the last resumption.
-        yield Resumption(epoch=restored + 1, hostname=run.hostname)
+    # No segment shows the resumption of a run without remaining epochs, or of an earlier version.
+    if (restored := run.epochs_restored) and all(restored >= segment.last_epoch for segment in run.segments):
+        yield Resumption(epoch=restored + 1, hostname=run.finished_on or run.hostname)
 
 
 def _origin(folder: Path) -> dict[str, str | None]:
@@ -198,9 +163,5 @@ def _origin(folder: Path) -> dict[str, str | None]:
 
 
 def _evaluation(folder: Path, problem: str) -> Any:
-    path, results = folder / EVALUATION_NAME, results_of(problem)
-    if not results.evaluation_schema or not path.exists():
-        return None
-    return call_package(
-        results.evaluation_schema, lambda: checked(results.hook("evaluation_schema"), read_text(path), path)
-    )
+    path, schema = folder / EVALUATION_NAME, results_of(problem).hook("evaluation_schema")
+    return checked(schema, read_text(path), path) if schema and path.exists() else None

@@ -10,7 +10,7 @@ have verified, requested hardware and real data.
 import json
 import math
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
@@ -37,7 +37,7 @@ _LABELS = {
 _SEED_METRICS = ("test_accuracy", "validation_accuracy", "test_loss", "test_tta_accuracy", "validation_tta_accuracy")
 _SPEED_METRICS = ("train_seconds", "examples_per_second")
 
-_Item = TypeVar("_Item")
+_Run = TypeVar("_Run", bound=Entry)
 _Name = TypeVar("_Name", bound=Hashable)
 
 
@@ -86,14 +86,12 @@ def facts(run: Entry, fields: Iterable[str]) -> dict[str, Any]:
     return {name: to_jsonable_python(getattr(run, name)) for name in fields}
 
 
-def grouped(
-    items: Iterable[_Item], fields: Sequence[str], run_of: Callable[[_Item], Any] = lambda item: item
-) -> list[list[_Item]]:
-    """Group items whose runs agree in all of the fields. Groups and items keep their order."""
-    groups: dict[str, list[_Item]] = {}
-    for item in items:
+def grouped(runs: Iterable[_Run], fields: Sequence[str]) -> list[list[_Run]]:
+    """Group runs that agree in all of the fields. Groups and runs keep their order."""
+    groups: dict[str, list[_Run]] = {}
+    for run in runs:
         # Some fields contain unhashable objects.
-        groups.setdefault(json.dumps(facts(run_of(item), fields), sort_keys=True), []).append(item)
+        groups.setdefault(json.dumps(facts(run, fields), sort_keys=True), []).append(run)
     return list(groups.values())
 
 
@@ -179,14 +177,11 @@ def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
         return Speedup(None, f"differs from {_row_name(nearest)} in {', '.join(map(field_label, differences))}")
     comparable = [other for other in fit if not differing_fields(row, other)]
     cpu_rows = [other for other in comparable if other.run.effective_device == "cpu"]
-    if cpu_rows:
-        baseline = max(cpu_rows, key=lambda peer: (datetime.fromisoformat(peer.finished_at), peer.fingerprints[0]))
-    else:
-        baseline = min(comparable, key=lambda peer: (peer.examples_per_second.mean, peer.fingerprints[0]))
-    if row is baseline:
-        return Speedup(None, "baseline")
+    slowest = min(comparable, key=lambda peer: (peer.examples_per_second.mean, peer.fingerprints[0]))
+    by_age = sorted(cpu_rows, key=lambda peer: (datetime.fromisoformat(peer.finished_at), peer.fingerprints[0]))
+    baseline = [slowest, *by_age][-1]
     if not _on_other_hardware(row, baseline):
-        return Speedup(None, "same hardware as the baseline")
+        return Speedup(None, "baseline" if row is baseline else "same hardware as the baseline")
     ratio = row.examples_per_second.mean / baseline.examples_per_second.mean
     return Speedup(ratio, f"of {_row_name(baseline)}")
 
@@ -198,17 +193,15 @@ def _on_other_hardware(row: Row, other: Row) -> bool:
 
 
 def _exclusion_reason(row: Row) -> str:
-    """Return the reason why the row cannot be compared, or ""."""
-    run, rate = row.run, row.examples_per_second.mean
-    if run.status == SKIPPED:
-        return "skipped"
-    if run.dataset == "synthetic":
-        return "placeholder data"
-    if is_fallback(run):
-        return "fallback: not the requested device"
-    if not run.device_verified:
-        return "device not verified"
-    return "" if rate is not None and rate > 0 else "no throughput was measured"
+    run = row.run
+    reasons = {
+        "skipped": run.status == SKIPPED,
+        "placeholder data": run.dataset == "synthetic",
+        "fallback: not the requested device": is_fallback(run),
+        "device not verified": not run.device_verified,
+        "no throughput was measured": (row.examples_per_second.mean or 0) <= 0,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def _row_name(row: Row) -> str:

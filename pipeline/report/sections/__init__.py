@@ -1,11 +1,9 @@
 """Sections of a report in the order of the page. Each function takes the report and yields its sections."""
 
 from collections.abc import Collection, Iterable, Iterator
-from functools import partial
 
 from pipeline.registry import Registry
 from pipeline.report.blocks import Section
-from pipeline.report.data.reading import call_package
 from pipeline.report.report import Report
 
 SECTIONS = Registry(
@@ -33,10 +31,6 @@ TERMINAL = ("overview", "scoreboard")
 
 
 def sections(report: Report, names: Iterable[str] | None = None, *, without: Collection[str] = ()) -> Iterator[Section]:
-    """Yield the sections with these names, or all, that have blocks. Failing external sections are omitted."""
+    """Yield the sections with these names, or all, that have blocks."""
     for name in (name for name in (SECTIONS if names is None else names) if name not in without):
-        yield from call_package(SECTIONS[name], partial(_sections_of, name, report)) or ()
-
-
-def _sections_of(name: str, report: Report) -> list[Section]:
-    return [section for section in SECTIONS.load(name)(report) if any(section.blocks)]
+        yield from (section for section in SECTIONS.load(name)(report) if any(section.blocks))

@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline.problems.units import common_units
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Chart, Facts, Section, Table, numbers, words
-from pipeline.report.data.changes import describe_change
+from pipeline.report.blocks import Chart, Section
 from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.history import age_order
 from pipeline.report.data.reading import Entry, Run
@@ -24,28 +22,21 @@ _MAX_SWEEPS = 8
 
 
 def curves(report: Report) -> Iterator[Section]:
-    """Yield accuracy and loss by epoch, or the final metrics if each run has one epoch."""
-    drawn = report.drawn()
-    metrics = [*map(_final_metrics, drawn)]
-    run_names = [fmt.joined(fmt.run_name(run, report.current), _data(run, drawn)) for run in drawn]
-    if all(len(run.curves) < 2 for run in drawn):
-        yield Section("ends", "At the end of training", [Facts([*zip(run_names, metrics, strict=True)])])
+    """Yield accuracy and loss by epoch."""
+    if not (drawn := report.drawn()):
         return
     current = {run.experiment for run in report.requested()}
     total = sum(run.status != SKIPPED for run in report.runs if not current or run.experiment in current)
     selection = f" Drawn are {len(drawn)} of {total} runs, requested runs first, then the best."
     settings = [{**_settings(run), "seed": run.seed, "data": _data(run, drawn)} for run in drawn]
     swept = differing(settings)
-    labels = [
-        _label(facts, swept) or fmt.plain(run.fingerprint)[:8] for run, facts in zip(drawn, settings, strict=True)
-    ]
-    is_unique = bool(swept) and len(set(labels)) == len(labels)
-    chart = drawings.curve_chart(
-        drawn,
-        labels,
-        note=f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}",
-        legend=[*zip(labels if is_unique else run_names, metrics, strict=True)],
-    )
+    titles = [_label(facts, swept) or fmt.model_and_recipe(run) for run, facts in zip(drawn, settings, strict=True)]
+    # Runs of other code may have the same settings.
+    marks = [fmt.plain(run.fingerprint)[:8] * (titles.count(name) > 1) for run, name in zip(drawn, titles, strict=True)]
+    labels = [*map(fmt.joined, titles, marks)]
+    note = f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}"
+    legend = [*zip(labels, map(_final_metrics, drawn), strict=True)]
+    chart = drawings.curve_chart(drawn, labels, note=note, legend=legend)
     yield Section("curves", chart.caption.partition(",")[0], [chart])
 
 
@@ -62,7 +53,6 @@ def _data(run: Run, runs: Sequence[Run]) -> str:
 
 
 def _label(facts: Mapping[str, Any], swept: Iterable[str]) -> str:
-    """Return the swept settings of a run for a chart."""
     settings = [f"{field_label(name)} {setting_word(facts[name])}" for name in swept if name != "data"]
     return fmt.joined(*settings, facts.get("data", ""))
 
@@ -98,14 +88,12 @@ def sweeps(report: Report) -> Iterator[Section]:
 
 
 def _panels(rows: Sequence[Row], metric: str) -> Iterator[Sweep]:
-    """Yield the panels of an experiment."""
     title, is_accuracy = field_label(metric).capitalize(), metric == "test_accuracy"
     settings = [_settings(row.run) for row in rows]
     swept = differing(settings)
-    labels = [_label(facts, swept) or fmt.model_and_recipe(row.run) for row, facts in zip(rows, settings, strict=True)]
     times = [
-        [(row.train_seconds.mean, *_point(row, metric), label)]
-        for row, label in zip(rows, labels, strict=True)
+        [(row.train_seconds.mean, *_point(row, metric), _label(facts, swept) or fmt.model_and_recipe(row.run))]
+        for row, facts in zip(rows, settings, strict=True)
         if row.train_seconds.mean is not None
     ]
     if times:
@@ -116,10 +104,8 @@ def _panels(rows: Sequence[Row], metric: str) -> Iterator[Sweep]:
         # Values of a recipe have no place on a numeric axis.
         is_numeric = all(isinstance(value, int | float) and value >= 0 for value in values)
         measures = [(title, metric, is_accuracy)]
-        if name in ("global_batch_size", "effective_device"):
-            has_times = all(row.epoch_seconds.mean is not None for row in rows)
-            rate = (common_units(row.run.units for row in rows).rate.capitalize(), "examples_per_second", False)
-            measures.append(("Epoch time, s", "epoch_seconds", False) if has_times else rate)
+        if name in ("global_batch_size", "effective_device") and all(row.epoch_seconds.mean for row in rows):
+            measures.append(("Epoch time, s", "epoch_seconds", False))
         for measure, field, in_percent in measures:
             lines: dict[str, list] = {}
             for row, facts in zip(rows, settings, strict=True):
@@ -136,45 +122,25 @@ def _point(row: Row, field: str) -> tuple[float | None, float | None]:
 
 
 def history(report: Report) -> Iterator[Section]:
-    """Yield changes since the last comparable runs, and metrics of all runs of this storage root by date."""
+    """Yield metrics of all runs of this storage root by date."""
     groups = [group for group in report.history if len(group) > 1][: drawings.MAX_LINES]
     if not groups:
         return
     titles = [*_group_names(groups)]
-    endpoints = [[_height(group[index]) for index in (0, -1)] for group in groups]
+    ends = [f"from {_height(group[0])} to {_height(group[-1])}" for group in groups]
     note = "All runs reported under this root, in groups of comparable runs. Lines connect runs of the same seed."
     chart = Chart(
         "Test accuracy and throughput of every run reported here, by date",
         partial(drawings.plot_history, groups),
-        [f"{name}: from {first} to {last}" for name, (first, last) in zip(titles, endpoints, strict=True)],
+        [f"{name}: {text}" for name, text in zip(titles, ends, strict=True)],
         note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
         legend=[(name, fmt.plural(len(group), "run")) for name, group in zip(titles, groups, strict=True)],
     )
-    yield Section("history", "History", [change_table(report), chart])
+    yield Section("history", "History", [chart])
 
 
 def _height(run: Entry) -> str:
     return fmt.number(run.test_loss, 3) if run.test_accuracy is None else fmt.percent(run.test_accuracy)
-
-
-def change_table(report: Report) -> Table:
-    """Return the changes of accuracy and throughput since the last comparable runs."""
-    columns = [*words("comparable runs", "metric"), *numbers("before", "now", "change"), *words("verdict")]
-    rows = []
-    for change in report.changes:
-        run, accuracy, rate = change.runs[0], change.test_accuracy, change.examples_per_second
-        ends = (accuracy.baseline, accuracy.value)
-        if change.has_accuracy:
-            before, now = map(fmt.percent, ends)
-        else:
-            before, now = (fmt.number(None if end is None else -end, 3) for end in ends)
-        shown = (
-            (change.metric, before, now, fmt.change_of(change)),
-            (run.units.rate, fmt.number(rate.baseline), fmt.number(rate.value), fmt.signed(rate.change)),
-        )
-        for cells, metric in zip(shown, (accuracy, rate), strict=True):
-            rows.append((group_name(run), *cells, describe_change(metric)))
-    return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
 
 
 def _group_names(groups: Sequence[Sequence[Entry]]) -> Iterator[str]:
@@ -189,7 +155,7 @@ def _group_names(groups: Sequence[Sequence[Entry]]) -> Iterator[str]:
 
 def group_name(run: Entry) -> str:
     """Return the facts that the runs of a group share."""
-    device = f"{fmt.plain(run.effective_device)} ({fmt.devices(run) or 'unknown'})"
     setup = f"batch {fmt.number(run.global_batch_size)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.computed_in(run)}"
     setup += f", augment {fmt.plain(run.augment)}" if run.augment else ""
+    device = f"{fmt.plain(run.effective_device)} ({fmt.device_note(run, has_processes=False) or 'unknown'})"
     return f"{fmt.model_and_recipe(run)} on {fmt.plain(run.dataset)}, {setup}, {device}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,10 +13,9 @@ from pydantic import Field
 from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME
 from pipeline.report import drawings
-from pipeline.report.blocks import Block, Chart, Facts, Gallery, Picture, Table, Text, numbers, titled, words
+from pipeline.report.blocks import Block, Chart, Gallery, Picture, Table, Text, numbers, titled, words
 from pipeline.report.data.champion import Answers
-from pipeline.report.data.labels import Tiles
-from pipeline.report.data.pictures import cut_sheet
+from pipeline.report.data.labels import LabelMetrics, Tiles, cut_sheet
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
@@ -45,15 +44,11 @@ class _Evaluation(Untrusted):
     tiles: Tiles
 
 
-class LabelScores(Untrusted):
+class LabelScores(LabelMetrics):
     """Metrics of a label with its threshold."""
 
-    examples: Count
     threshold: Number
     average_precision: Number
-    precision: Number
-    recall: Number
-    f1: Number
 
 
 class LabelsEvaluation(_Evaluation):
@@ -106,51 +101,31 @@ def label_blocks(report: Report, run: Run, name: str) -> list[Block]:
     if not facts.thresholds_of:
         origin = "All thresholds are 0.5. Set [Records] validation_share to choose them on a validation split."
     columns = [*words("label"), *numbers("test images", "threshold", "average precision", "precision", "recall", "F1")]
-    rows = [
-        (
-            plain(label, 24),
-            number(one.examples),
-            number(one.threshold, 3),
-            *map(percent, (one.average_precision, one.precision, one.recall, one.f1)),
-        )
-        for label, one in zip(facts.label_names, facts.labels[:_MAX_SHOWN], strict=False)
-    ]
+    rows = []
+    for label, one in zip(facts.label_names, facts.labels[:_MAX_SHOWN], strict=False):
+        shares = map(percent, (one.average_precision, one.precision, one.recall, one.f1))
+        rows.append((plain(label, 24), number(one.examples), number(one.threshold, 3), *shares))
     table = Table(columns, rows, label=f"By label: {name}", style="classes")
-    matches = f"All labels of {percent(facts.exact_matches)} of the test images are right."
+    matches = Text(f"All labels of {percent(facts.exact_matches)} of the test images are right. {origin}")
     more = Text(left_out(len(facts.labels) - _MAX_SHOWN, "more label"))
-    return [Text(f"{matches} {origin}"), *titled("By label", table, more), *_worst(report, run, _labels_of)]
+    return [matches, *titled("By label", table, more), *_worst(report, run, _labels_of)]
 
 
 def value_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """Return the blocks of a run that predicts numbers."""
     facts: ValuesEvaluation = run.evaluation
     columns = [*words("value"), *numbers("mean absolute error", "root mean squared error", "R²", "train mean ± σ")]
-    rows = [
-        (
-            title,
-            *map(_with_interval, (value.mae, value.rmse, value.r2)),
-            f"{_measured(value.mean)} ± {_measured(value.deviation)}",
-        )
-        for title, value in _named(facts)[:_MAX_SHOWN]
-    ]
+    rows, charts = [], []
+    for title, value in _named(facts)[:_MAX_SHOWN]:
+        train = f"{_measured(value.mean)} ± {_measured(value.deviation)}"
+        measures = ("{} ({} to {})".format(*map(_measured, interval)) for interval in (value.mae, value.rmse, value.r2))
+        rows.append((title, *measures, train))
+        plot = partial(drawings.plot_values, value.points, title)
+        charts.append(Chart(f"Predicted and actual {title}: {run_name(run)}", plot, panels=1, has_table=True))
     table = Table(columns, rows, label=f"By value: {name}", style="classes")
     note = Text("Intervals of 95% by a bootstrap over the test images.", "note")
-    charts = [
-        Chart(
-            f"Predicted and actual {title}: {run_name(run)}",
-            partial(drawings.plot_values, value.points, title),
-            panels=1,
-            has_table=True,
-        )
-        for title, value in _named(facts)[:_MAX_CHARTS]
-        if run in report.requested()
-    ]
-    return [*titled("By value", table, note), *charts, *_worst(report, run, _values_of)]
-
-
-def data_blocks(report: Report, run: Run) -> list[Block]:
-    """Return the number of examples per split."""
-    return [Facts([(f"Images, {plain(split)}", number(count)) for split, count in run.evaluation.counts.items()])]
+    drawn = charts[:_MAX_CHARTS] if run in report.requested() else []
+    return [*titled("By value", table, note), *drawn, *_worst(report, run, _values_of)]
 
 
 def read_worst(folder: Path, facts: _Evaluation) -> dict[str, list[str]]:
@@ -186,19 +161,18 @@ def card(run: Run) -> dict[str, Any]:
         return {}
     return {
         "labels": [plain(name) for name in facts.label_names],
-        "counts": [(plain(split), count, count) for split, count in facts.counts.items()],
+        "counts": [(plain(split), count) for split, count in facts.counts.items()],
         "rows": [*scores(run)],
     }
 
 
 def _worst(report: Report, run: Run, describe: Any) -> list[Block]:
     """Return the pictures of the worst predictions. Only those of the best run have images, because of their size."""
-    facts = run.evaluation
+    facts, pictures = run.evaluation, []
     pngs = report.pictures_of(run).get("test_images", ()) if run is report.ordered()[0] else ()
-    pictures = []
-    for index, item in enumerate(facts.worst):
+    for item, png in zip_longest(facts.worst, pngs, fillvalue=""):
         name, title = plain(item.name, _MAX_NAME), describe(facts, item)
-        pictures.append(Picture(pngs[index] if index < len(pngs) else "", f"{name}: {title}", title, name))
+        pictures.append(Picture(png, f"{name}: {title}", title, name))
     return titled(f"The {number(len(pictures))} worst predictions", Gallery(pictures))
 
 
@@ -213,10 +187,8 @@ def _labels_of(facts: LabelsEvaluation, item: Worst) -> str:
 
 
 def _values_of(facts: ValuesEvaluation, item: Worst) -> str:
-    rows = zip(facts.label_names, item.predicted, item.actual, strict=False)
-    return ", ".join(
-        f"{plain(name, 24)} predicted {_measured(one)}, actual {_measured(other)}" for name, one, other in rows
-    )
+    rows = zip(facts.label_names, map(_measured, item.predicted), map(_measured, item.actual), strict=False)
+    return ", ".join(f"{plain(name, 24)} predicted {value}, actual {actual}" for name, value, actual in rows)
 
 
 def _named(facts: ValuesEvaluation) -> list[tuple[str, Value]]:
@@ -226,8 +198,3 @@ def _named(facts: ValuesEvaluation) -> list[tuple[str, Value]]:
 def _measured(value: float | None) -> str:
     """Format a number of unknown magnitude with four digits."""
     return number(None) if value is None else f"{value:,.4g}"
-
-
-def _with_interval(interval: list[float | None]) -> str:
-    value, low, high = map(_measured, interval)
-    return f"{value} ({low} to {high})"

@@ -13,7 +13,7 @@ from pipeline.report.templating import TEMPLATES
 _CONTENT = {
     "yes": "The content equals the original.",
     "no": "The content was not verified.",
-    "no reference": f"{fmt.capitalized(fmt.NO_REFERENCE)}.",
+    "no reference": f"{fmt.NO_REFERENCE.capitalize()}.",
 }
 _METHODS = {
     "key": ("A hash of each key, independent of the seed,", "about"),
@@ -33,7 +33,7 @@ def records(report: Report) -> Iterator[Section]:
 def _summary(run: Run) -> Iterator[Block]:
     """Yield number, origin, splits, warnings and storage of the examples."""
     values = call_hook(run.problem, "card", run) or {}
-    splits = ", ".join(f"{fmt.number(count)} {fmt.plain(split)}" for split, count, _ in values.get("counts", ()))
+    splits = ", ".join(f"{fmt.number(count)} {fmt.plain(split)}" for split, count in values.get("counts", ()))
     counts = f" with {' and '.join(splits.rsplit(', ', 1))} {run.units.examples}" if splits else ""
     labels = f" of {plural(len(values['labels']), 'label')}" if values.get("labels") else ""
     data = f"The run used {fmt.data_phrase(run)}{counts}{labels}."
@@ -41,16 +41,14 @@ def _summary(run: Run) -> Iterator[Block]:
     yield Text(" ".join(f"{headline}." for headline, _ in data_warnings(run)), "finding")
     if stored := run.records:
         smallest, median, largest = map(fmt.number, (stored.smallest_side, stored.median_side, stored.largest_side))
-        sides = f"from shorter sides of {smallest} to {largest} pixels, median {median}"
-        side = sides if stored.median_side else ""
-        form = fmt.joined(fmt.plain(stored.resize), side) if stored.image_size else "original size"
-        size = fmt.number(stored.total_bytes, 1, " MB", 1e-6)
-        mean = fmt.number(stored.total_bytes / max(1, stored.num_examples))
+        sides = f"from shorter sides of {smallest} to {largest} pixels, median {median}" if stored.median_side else ""
+        form = fmt.joined(fmt.plain(stored.resize), sides) if stored.image_size else "original size"
         reduced = f"much larger ones reduced to a shorter side of {fmt.number(stored.store_side)} pixels"
-        kept = f"{reduced}, quality {stored.store_quality}"
-        stored_as = fmt.joined(fmt.inputs(run), fmt.plain(stored.encoding), form, kept if stored.store_side else "")
-        image = ("Stored images", stored_as)
-        yield Facts([image, ("Size on disk", f"{size}, {mean} bytes per image")])
+        kept = f"{reduced}, quality {stored.store_quality}" if stored.store_side else ""
+        images = fmt.joined(fmt.inputs(run), fmt.plain(stored.encoding), form, kept)
+        mean = fmt.number(stored.total_bytes / max(1, stored.num_examples))
+        size = f"{fmt.number(stored.total_bytes, 1, ' MB', 1e-6)}, {mean} bytes per image"
+        yield Facts([("Stored images", images), ("Size on disk", size)])
 
 
 def _division(run: Run) -> Iterator[str]:
@@ -78,7 +76,7 @@ def lineage(report: Report) -> Iterator[Section]:
     rows = []
     for artifact in report.lineage:
         seconds = artifact.seconds if isinstance(artifact.seconds, int | float) else None
-        created = "not under this storage root" if artifact.settings is None else fmt.plain(artifact.made_at)
+        created = "not under this storage root" if artifact.made_at is None else fmt.plain(artifact.made_at)
         rows.append((artifact.stage, fmt.plain(artifact.artifact), fmt.number(seconds, 1, " s"), created))
     columns = [*words("stage", "artifact"), *numbers("duration"), *words("created")]
     table = Table(columns, rows, label="Lineage of the requested runs", style="classes")

@@ -48,19 +48,17 @@ def runs(report: Report) -> Iterator[Section]:
 
     The first entries have all details. The others have the command, the code and links.
     """
-    entries, folds = report.ordered(), []
-    # A copy from another host has the same fingerprint.
-    anchored = {fmt.run_anchor(run): run for run in reversed(entries)}
+    entries, folds, anchors = report.ordered(), [], set()
     for index, run in enumerate(entries[:_MAX_RUNS]):
-        name, anchor = fmt.run_name(run, report.current), fmt.run_anchor(run)
-        blocks = _repeat(report, run, "" if index else "repeat")
+        name = fmt.run_name(run, report.current)
+        blocks = _repeat(report, run)
         if index == 0 or (run.fingerprint in report.current and index < _MAX_FULL):
             receipt = titled("Requested and effective", *receipt_blocks(run, f"Requested and effective: {name}"))
             facts = titled("Settings and results", Facts(list(circumstances(run))))
             blocks = [
                 Facts(list(tiles(run)), "tiles"),
                 *blocks,
-                *titled("Time", *time_blocks(run), anchor="" if index else "time"),
+                *titled("Time", *time_blocks(run)),
                 Box("pair", [Box("part", receipt), Box("part", facts)]),
                 # The first one has a section.
                 *(evaluation_blocks(report, run, name) if index else ()),
@@ -68,38 +66,37 @@ def runs(report: Report) -> Iterator[Section]:
                 _settings(run),
             ]
         note, is_open = time_verdict(run).partition(":")[0], index == 0 or report.current == [run.fingerprint]
-        anchor = anchor if anchored[anchor] is run else ""
+        # A copy from another host has the same fingerprint.
+        anchor = fmt.run_anchor(run) if fmt.run_anchor(run) not in anchors else ""
+        anchors.add(anchor)
         folds.append(Box("fold", blocks, name, note, is_open, style="run", anchor=anchor))
-    headings = [block for fold in folds[:1] for block in fold.blocks if isinstance(block, Text) and block.anchor]
-    parts = [(heading.anchor, heading.text) for heading in headings]
     hint = Text(_CLONE if any(run.origin for run in entries) else "", "note")
-    yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))], parts)
+    yield Section("runs", "Runs", [hint, *folds, Text(fmt.left_out(len(entries) - _MAX_RUNS, "more run"))])
 
 
-def _repeat(report: Report, run: Run, anchor: str) -> list[Block]:
+def _repeat(report: Report, run: Run) -> list[Block]:
     """Return the command that repeats a run, its code and model size, and links to its files."""
     folder = f"../{layout.RUNS}/{quote(run.folder)}/"
     links = [("Folder of the run", folder), *((name, f"{folder}{name}") for name in run.files)] if run.files else []
     origin = run.origin or Origin()
     command, note = (origin.command(), f"The command repeats this run. {_RETRAIN}") if run.origin else ("", "")
     newest = next((one for one in report.runs if one.experiment == run.experiment and one.status == FINISHED), run)
-    if has_other_data(run, newest):
-        note = f"{note} The data have changed since, so the command gives another result.".strip()
+    if command and has_other_data(run, newest):
+        note += " The data have changed since, so the command gives another result."
     # A command that is shortened or has control characters would be another one.
     if fmt.plain(command, _MAX_COMMAND) != command:
         command = note = ""
-    commit = f"{fmt.plain(origin.commit)}{', with uncommitted changes' if origin.is_dirty else ''}"
-    trainable = f"of which {fmt.number(run.num_trainable_parameters)} are trainable"
     chosen = ", ".join(f"{name} = {fmt.plain(str(value)) or 'none'}" for name, value in run.chosen.items())
+    trainable = f"of which {fmt.number(run.num_trainable_parameters)} are trainable"
     code = _known(
         ("Chosen for auto", chosen),
-        ("Commit", origin.commit and commit),
+        ("Commit", f"{fmt.plain(origin.commit or '')}{', with uncommitted changes' * bool(origin.is_dirty)}"),
         ("Version", origin.version and f"{DISTRIBUTION} {fmt.plain(origin.version)}"),
         ("Parameters", run.num_parameters is not None and f"{fmt.number(run.num_parameters)}, {trainable}"),
         ("Model size", run.model_bytes is not None and fmt.number(run.model_bytes, 2, " MB", 1e-6)),
     )
     blocks = Text(command, "command"), Text(note, "note"), Facts(list(code))
-    return [*titled("Repeat this run", *blocks, anchor=anchor), Links(links)]
+    return [*titled("Repeat this run", *blocks), Links(links)]
 
 
 def _known(*facts: tuple[str, str | bool | None]) -> _Pairs:
@@ -107,7 +104,6 @@ def _known(*facts: tuple[str, str | bool | None]) -> _Pairs:
 
 
 def _settings(run: Run) -> Box:
-    """Return the settings that differ from their defaults."""
     defaults = {
         (section.section, setting.name): setting.written(setting.default)
         for section in SECTIONS
@@ -119,8 +115,8 @@ def _settings(run: Run) -> Box:
         for name, text in texts.items()
     ]
     title = "Settings that differ from their defaults"
-    label = f"{title}: {fmt.run_name(run)}"
-    return Box("fold", [Table(words("Setting", "Value", "Default"), rows, label=label, style="classes")], title)
+    table = Table(words("Setting", "Value", "Default"), rows, f"{title}: {fmt.run_name(run)}", style="classes")
+    return Box("fold", [table], title)
 
 
 def tiles(run: Run) -> _Pairs:
@@ -130,7 +126,7 @@ def tiles(run: Run) -> _Pairs:
         if (metric := getattr(run, name)) is not None or (name == "test_accuracy" and run.status != FINISHED):
             yield label, fmt.percent(metric, 2)
     yield "Training time", fmt.number(run.train_seconds, 1, " s")
-    yield fmt.capitalized(run.units.rate), fmt.number(run.examples_per_second)
+    yield run.units.rate.capitalize(), fmt.number(run.examples_per_second)
     yield "First epoch", fmt.number(run.first_epoch_seconds, 1, " s")
 
 
@@ -138,18 +134,12 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
     """Return requested and effective values with their verification, and the evidence."""
     verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
     data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
-    if data_verified == "no reference":
-        data_verified = fmt.NO_REFERENCE
+    has_data = fmt.NO_REFERENCE if data_verified == "no reference" else data_verified
     device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
-    reason = fmt.plain(run.device_reason or "", 200)
+    device_cell = Cell(device, [fmt.plain(run.device_reason or "", 200)])
     rows = [
-        (
-            "Device",
-            fmt.plain(run.requested_device),
-            Cell(device, [reason]),
-            Cell(verified, needs_care=verified != "yes"),
-        ),
-        ("Data", fmt.plain(run.requested_dataset), data, Cell(data_verified, needs_care=data_verified == "no")),
+        ("Device", fmt.plain(run.requested_device), device_cell, Cell(verified, needs_care=verified != "yes")),
+        ("Data", fmt.plain(run.requested_dataset), data, Cell(has_data, needs_care=has_data == "no")),
         ("Backend", fmt.plain(run.requested_backend), fmt.plain(run.backend), "not measured"),
         ("Precision", fmt.plain(run.requested_precision), fmt.plain(run.precision), "not measured"),
         ("XLA", setting_word(run.requested_jit_compile), setting_word(run.jit_compile), "not measured"),
@@ -167,17 +157,16 @@ def _evidence(value: Any) -> str:
 def circumstances(run: Run) -> _Pairs:
     """Yield all other facts that are needed to repeat a run."""
     beginning, weights = run.beginning or Beginning(), fmt.plain(run.initial_weights_digest)[:12]
-    origin = (
-        f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else fmt.plain(run.initial_weights or "ImageNet")
-    )
+    source = f"run {run.initial_run[:12]}" if run.initial_run else run.initial_weights or "ImageNet"
     selected = run.keep != "last" and run.kept_epoch is not None
-    patience = f"no better epoch on the validation split in {fmt.plural(run.patience, 'epoch')}"
+    no_better = f"after {fmt.plural(run.patience, 'epoch')} without a better one on the validation split"
+    ended = {None: "", "patience": no_better, "epochs": "after all epochs"}[run.ended]
     by = ", by the label with the larger share" if "mixup" in run.augment else ""
     augmented = f"{fmt.plain(run.augment, 120)}. Training accuracy counts augmented images{by}."
     batch = f"{fmt.number(run.global_batch_size)} {run.units.examples}"
     yield from _known(
         ("Model output", run.outputs == "logits" and "logits (their softmax gives probabilities)"),
-        ("Initial weights", weights and f"{origin}, sha256 {weights}"),
+        ("Initial weights", weights and f"{fmt.plain(source)}, sha256 {weights}"),
         ("Adapted on", beginning.adapted_examples and f"{fmt.number(beginning.adapted_examples)} train examples"),
         ("Layers with initial weights", fmt.plain(", ".join(beginning.taken), 400)),
         ("Layers without initial weights", fmt.plain(", ".join(beginning.left), 400)),
@@ -186,23 +175,19 @@ def circumstances(run: Run) -> _Pairs:
         ("Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"),
         ("Augmentation", run.augment and augmented),
         ("Selected weights", selected and f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"),
-        (
-            "Training ended",
-            run.patience and run.ended and (patience if run.ended == "patience" else "after all epochs"),
-        ),
+        ("Training ended", run.patience and ended),
         ("Test loss", fmt.number(run.test_loss, 4)),
     )
     for goal in to_accuracy(run):
-        flops = f"{goal.flops:.2e} FLOP" if goal.flops is not None else ""
-        seconds = fmt.number(goal.seconds, 1, " s") if goal.seconds is not None else ""
+        flops = "" if goal.flops is None else f"{goal.flops:.2e} FLOP"
+        seconds = "" if goal.seconds is None else fmt.number(goal.seconds, 1, " s")
         suffix = " with test-time augmentation" if goal.with_views else ""
         label = f"Training to {fmt.percent(goal.accuracy, 0)} test accuracy{suffix}"
         yield label, fmt.joined(flops, seconds, fmt.plural(goal.epoch, "epoch"))
     yield "Finished", fmt.moment(run.finished_at)
     yield "Host", fmt.plain(run.hostname or "unknown")
     yield "Fingerprint", fmt.plain(run.fingerprint)
-    for split, digest in (run.content_digests or {}).items():
-        yield f"sha256 of {fmt.plain(split)}", fmt.plain(digest)
+    yield from ((f"sha256 of {fmt.plain(name)}", fmt.plain(sha)) for name, sha in (run.content_digests or {}).items())
     host, device = (fmt.number(peak, 0, " MB", 1e-6) for peak in (run.peak_host_bytes, run.peak_device_bytes))
     yield "Peak memory", f"host {host}, device {device}"
 
@@ -215,16 +200,13 @@ def time_verdict(run: Run) -> str:
     longest, seconds = max(parts, key=itemgetter(1), default=("", 0))
     if not (math.isfinite(total) and seconds > 0):
         return ""
-    of_stage = f"{fmt.percent(seconds / total, 0)} of the {fmt.number(total, 1)} s of the stage"
     if longest not in [label for label, _ in parts[: 1 if share is None else 2]]:
-        verdict = "dominated by" if 2 * seconds > total else "the largest part of the time is"
-        return f"{verdict} {longest}: {of_stage}"
+        of_stage = f"{fmt.percent(seconds / total, 0)} of the {fmt.number(total, 1)} s of the stage"
+        return f"{'dominated by' if 2 * seconds > total else 'the largest part of the time is'} {longest}: {of_stage}"
     if share is None:
         return ""
-    waiting = f"{fmt.percent(share, 0)} of each step was spent waiting for input"
-    is_input_bound = share > 0.1
-    advice = _FASTER_INPUT if is_input_bound else _FASTER_MODEL
-    return f"{'input' if is_input_bound else 'compute'}-bound: {waiting}. {advice}"
+    kind, advice = ("input", _FASTER_INPUT) if share > 0.1 else ("compute", _FASTER_MODEL)
+    return f"{kind}-bound: {fmt.percent(share, 0)} of each step was spent waiting for input. {advice}"
 
 
 def time_blocks(run: Run) -> list[Block]:
@@ -278,15 +260,15 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
     compiled = min(compilation or 0, total)
     waiting = (total - compiled) * (share or 0)
     computing = "computing" if compilation is not None else "computing and compilation"
-    parts = [
-        (computing if share is not None else f"{computing}, including waiting", total - compiled - waiting),
-        *([("waiting for input", waiting)] if share is not None else []),
-        *([("compilation", compiled)] if compilation is not None else []),
-        ("evaluation", times.evaluation_seconds or 0),
-        ("checkpoints, saving", (times.checkpoint_seconds or 0) + (times.saving_seconds or 0)),
-        ("start-up, loading, benchmarking", sum(getattr(times, name) or 0 for name in _OTHER_TIMES)),
-    ]
-    return [(label, max(0.0, seconds)) for label, seconds in parts]
+    parts = {
+        computing if share is not None else f"{computing}, including waiting": total - compiled - waiting,
+        "waiting for input": None if share is None else waiting,
+        "compilation": None if compilation is None else compiled,
+        "evaluation": times.evaluation_seconds or 0,
+        "checkpoints, saving": (times.checkpoint_seconds or 0) + (times.saving_seconds or 0),
+        "start-up, loading, benchmarking": sum(getattr(times, name) or 0 for name in _OTHER_TIMES),
+    }
+    return [(label, max(0.0, seconds)) for label, seconds in parts.items() if seconds is not None]
 
 
 def _exports(report: Report, run: Run, name: str) -> Table:
@@ -311,15 +293,11 @@ def evaluation(report: Report) -> Iterator[Section]:
     for run in report.ordered()[:1]:
         title = f"{results_of(run.problem).evaluation_title} of the best run"
         blocks = evaluation_blocks(report, run, "the best run")
-        yield Section("evaluation", title, [_seed_note(report, run), *blocks] if blocks else [])
-
-
-def _seed_note(report: Report, run: Run) -> Text:
-    """Return which run of a row with several seeds is shown. Its metrics differ from the mean of the row."""
-    num_seeds = len(report.row_of(run).seeds)
-    metric, rank = run.ranking.metric.replace("_", " "), "better" if num_seeds == 2 else "median"
-    shown = f"Shown is seed {fmt.number(run.seed)}, which has the {rank} {metric} ({ranking_metric(run, run)})."
-    return Text(f"The best row has {num_seeds} runs. {shown}" if num_seeds > 1 else "", "note")
+        num_seeds, metric = len(report.row_of(run).seeds), run.ranking.metric.replace("_", " ")
+        # Its metrics differ from the mean of the row.
+        which = f"the {'better' if num_seeds == 2 else 'median'} {metric} ({ranking_metric(run, run)})"
+        note = f"The best row has {num_seeds} runs. Shown is seed {fmt.number(run.seed)}, which has {which}."
+        yield Section("evaluation", title, [Text(note if num_seeds > 1 else "", "note"), *blocks] if blocks else [])
 
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:

@@ -1,14 +1,13 @@
 """Head of a report, with a verdict on the requested runs, their changes, and warnings about their metrics."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.data.changes import describe_change
-from pipeline.report.data.experiments import has_other_data
-from pipeline.report.data.reading import Run, scores_of, split_counts
+from pipeline.report.data.experiments import has_other_data, ranked
+from pipeline.report.data.reading import Run, call_hook, split_counts
 from pipeline.report.data.scenarios import Row, differing
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
@@ -39,53 +38,34 @@ def verdict(report: Report) -> str:
     if len(runs) == 1 and runs[0].status == SKIPPED:
         device, cause = fmt.plain(runs[0].requested_device), fmt.plain(runs[0].mismatch.cause, 300)
         return fmt.sentence(f"The run on {device} was skipped: {cause}")
-    finished = [run for run in runs if run.status != SKIPPED]
-    requested = sorted(run.fingerprint for run in runs)
-    # The row of the scoreboard with these runs and no others.
-    rows = [row for row in report.scenarios if sorted(row.fingerprints) == requested and row.run.status != SKIPPED]
-    if len(runs) == 1 or rows:
-        return _metrics(runs, runs[0] if len(runs) == 1 else rows[0])
-    skipped = f", {len(runs) - len(finished)} skipped" if len(finished) < len(runs) else ""
-    several = f"{len(finished)} of {fmt.plural(len(runs), 'requested run')} finished{skipped}"
-    if not finished:
-        return f"{several}."
-    data = " and ".join(dict.fromkeys(fmt.data_phrase(run) for run in finished))
-    rates = " or ".join(dict.fromkeys(run.units.rate for run in finished))
-    reached = f"{_range([run.test_accuracy for run in finished], fmt.percent)} test accuracy"
-    if all(run.test_accuracy is None for run in finished):
-        reached = f"a test loss of {_range([run.test_loss for run in finished], partial(fmt.number, decimals=3))}"
-    rate = _range([run.examples_per_second for run in finished], fmt.number)
-    return f"{several}, with {reached} on {data}, at {rate} {rates}."
+    if len(runs) == 1:
+        return _metrics(runs[0])
+    num_finished = sum(run.status != SKIPPED for run in runs)
+    skipped = f", {len(runs) - num_finished} skipped" if num_finished < len(runs) else ""
+    several = f"{num_finished} of {fmt.plural(len(runs), 'requested run')} finished{skipped}."
+    best = ranked([row for row in report.scenarios if not {*report.current}.isdisjoint(row.fingerprints)])[0][:1]
+    return " ".join([several, *(f"In the best row, {_metrics(row)}" for row in best)])
 
 
-def _metrics(runs: Sequence[Run], row: Run | Row) -> str:
-    """Return the metrics of a single run, or of several that differ only in their seed."""
-    run, units = runs[0], runs[0].units
-    unit = results_of(run.problem).loss_unit
+def _metrics(row: Run | Row) -> str:
+    """Return the metrics of a run, or of a row of runs that differ only in their seed."""
+    run, num_runs = (row.run, len(row.runs)) if isinstance(row, Row) else (row, 1)
+    units, unit = run.units, results_of(run.problem).loss_unit
     loss = f"{fmt.number(row.test_loss, 3)} {unit} per {units.singular} and " if unit else ""
-    seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
-    validation = run.validation_accuracy if len(runs) == 1 else None
-    validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
-    seconds, rate = fmt.number(row.train_seconds, 1), f"{fmt.number(row.examples_per_second)} {units.rate}"
+    seeds = f" over {fmt.plural(num_runs, 'seed')}" if num_runs > 1 else ""
+    validation = "" if seeds else fmt.percent(run.validation_accuracy).strip(MISSING)
+    validated = f" ({validation} validation accuracy)" if validation else ""
+    reached = f"{loss}{fmt.percent(row.test_accuracy)} test accuracy{seeds}{validated}"
+    # Of several seeds, these are the scores of the one in the middle.
+    if scores := [f"{value} ({title})" for title, value in call_hook(run.problem, "scores", run) or ()]:
+        reached = f"{', '.join(scores[:2])} on the test split{f', seed {run.seed}' if seeds else ''},"
     bound = f" ({text})" if (text := time_verdict(run).partition(":")[0]) else ""
-    accuracy = f"{fmt.percent(row.test_accuracy)} test accuracy{seeds}{validated}"
-    if results_of(run.problem).scores:
-        # Of several seeds, the report names the one in the middle.
-        middle = run if len(runs) == 1 else row.run
-        scores = [
-            f"{value} ({title[0].lower() + title[1:] if title[1].isalpha() else title})"
-            for title, value in scores_of(middle)[:2]
-        ]
-        loss, accuracy = "", f"{', '.join(scores)} on the test split{f', seed {middle.seed}' if seeds else ''},"
+    device = f"{'' if run.device_verified else 'unverified '}{fmt.named_device(run)}"
     return (
-        f"{fmt.plain(run.model)} reached {loss}{accuracy} on {fmt.data_phrase(run)} after "
-        f"{fmt.plural(run.epochs, 'epoch')} and {seconds} s of training on {fmt.device_phrase(run)}, at {rate}{bound}."
+        f"{fmt.plain(run.model)} reached {reached} on {fmt.data_phrase(run)} after {fmt.plural(run.epochs, 'epoch')} "
+        f"and {fmt.number(row.train_seconds, 1)} s of training on {device}, at {fmt.number(row.examples_per_second)} "
+        f"{units.rate}{bound}."
     )
-
-
-def _range(values: Sequence[float | None], show: Callable[[float | None], str]) -> str:
-    numbers = [value for value in values if value is not None]
-    return " to ".join(dict.fromkeys(show(end) for end in (min(numbers), max(numbers)))) if numbers else MISSING
 
 
 def findings(report: Report) -> list[str]:
@@ -99,8 +79,7 @@ def findings(report: Report) -> list[str]:
         for change in report.changes
         if change.earlier
     ]
-    compared = [str(report.comparison)] if report.comparison else []
-    return [*filter(None, leads), *compared, *_since_last_run(report), *changes]
+    return [*filter(None, [*leads, str(report.comparison or "")]), *_since_last_run(report), *changes]
 
 
 def _since_last_run(report: Report) -> Iterator[str]:
@@ -108,16 +87,12 @@ def _since_last_run(report: Report) -> Iterator[str]:
     finished = [run for run in report.requested() if run.status == FINISHED]
     for name in dict.fromkeys(run.experiment for run in finished):
         runs = [run for run in finished if run.experiment == name]
-        if last := _last_run(report, runs):
+        ids = set(map(id, runs))
+        # The newest runs come first.
+        older = dropwhile(lambda run, ids=ids: id(run) not in ids, report.runs)
+        others = (run for run in older if id(run) not in ids and run.status == FINISHED and run.experiment == name)
+        if last := next(others, None):
             yield f"Since the last run ({fmt.moment(last.finished_at)}), {_differences(report, runs, last)} changed."
-
-
-def _last_run(report: Report, runs: Sequence[Run]) -> Run | None:
-    """Return the newest other run of the experiment that ended before the last of these runs."""
-    ids = set(map(id, runs))
-    older = dropwhile(lambda run: id(run) not in ids, report.runs)
-    others = (run for run in older if id(run) not in ids and run.status == FINISHED)
-    return next((run for run in others if run.experiment == runs[0].experiment), None)
 
 
 def _differences(report: Report, runs: Sequence[Run], last: Run) -> str:
@@ -134,7 +109,7 @@ def _differences(report: Report, runs: Sequence[Run], last: Run) -> str:
         parts.append(fmt.plural(len(names) - _MAX_CHANGES, "other setting"))
     if change := _data_change(last, runs[0]):
         parts.append(f"the data ({change})")
-    if any(None not in (codes := {last.code, run.code}) and len(codes) > 1 for run in runs):
+    if any(last.code and run.code and last.code != run.code for run in runs):
         parts.append("the code or the versions of libraries")
     *others, final = parts or ["no recorded setting, data or code"]
     return f"{', '.join(others)} and {final}" if others else final
@@ -142,14 +117,12 @@ def _differences(report: Report, runs: Sequence[Run], last: Run) -> str:
 
 def _data_change(before: Run, now: Run) -> str:
     """Return the splits with other examples and their sizes. Empty if they are equal or unknown."""
-    sizes = [split_counts(run) for run in (before, now)]
     parts = []
     for split in sorted({**(before.content_digests or {}), **(now.content_digests or {})}):
         if has_other_data(before, now, split):
-            old, new = (counts.get(split) for counts in sizes)
+            old, new = (fmt.number(split_counts(run).get(split)) for run in (before, now))
             examples = f"{fmt.plain(split)} {now.units.examples}"
-            changed = f"{fmt.number(old)} → {fmt.number(new)} {examples}"
-            parts.append(changed if old != new else f"other {examples} ({fmt.number(new)} as before)")
+            parts.append(f"{old} → {new} {examples}" if old != new else f"other {examples} ({new} as before)")
     return ", ".join(parts)
 
 
@@ -160,12 +133,10 @@ def is_alarming(report: Report) -> bool:
 
 def warnings(report: Report, *, has_failures: bool = True) -> list[tuple[str, str]]:
     """Return (headline, explanation) pairs, first for the thresholds that are not reached, then for each run."""
-    gate, failed = report.gate, []
-    if gate and gate.failures and has_failures:
-        failed = [("Thresholds not reached", " ".join(map(fmt.sentence, gate.failures)))]
-    not_judged = [("Not judged yet", fmt.sentence(words)) for words in (gate.not_judged if gate else ())]
+    failures, not_judged = (report.gate.failures, report.gate.not_judged) if report.gate else ((), ())
+    failed = [("Thresholds not reached", " ".join(map(fmt.sentence, failures)))] if failures and has_failures else []
     of_runs = dict.fromkeys(warning for run in report.requested() for warning in _warnings(run))
-    return [*failed, *not_judged, *of_runs]
+    return [*failed, *(("Not judged yet", fmt.sentence(words)) for words in not_judged), *of_runs]
 
 
 def _warnings(run: Run) -> Iterator[tuple[str, str]]:
