@@ -30,9 +30,6 @@ class Cell:
     is_right: bool = False
     anchor: str = ""
 
-    def __str__(self) -> str:
-        return self.text
-
     def lines(self) -> list[str]:
         """Return its text line by line, without the tag."""
         return [line for line in (self.text, *self.notes, *self.alarms) if line]

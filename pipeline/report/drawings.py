@@ -124,9 +124,7 @@ def plot_curves(runs: Sequence[Run], names: Sequence[str], *panels: Axes) -> Non
         axes.fmt_xdata, axes.fmt_ydata = "epoch {:,.0f}".format, "{:.4g}".format
         if metric == "loss":
             _scale(axes.set_yscale, [value for line in axes.lines for value in line.get_ydata()])
-        _tick_sparsely(axes)
-        if metric == "accuracy":
-            _show_in_percent(axes)
+        _tick_sparsely(axes, in_percent=metric == "accuracy")
 
 
 class Sweep(NamedTuple):
@@ -164,12 +162,9 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
         else:
             axes.set_xticks(range(len(xs)), xs)
             axes.fmt_xdata = lambda x, names=tuple(xs): names[round(x)]
-        _tick_sparsely(axes)
-        if sweep.in_percent:
-            _show_in_percent(axes)
-        else:
-            axes.yaxis.set_major_formatter(_SHORT)
-            axes.fmt_ydata = "{:,.4g}".format
+        axes.yaxis.set_major_formatter(_SHORT)
+        axes.fmt_ydata = "{:,.4g}".format
+        _tick_sparsely(axes, in_percent=sweep.in_percent)
 
 
 def plot_history(groups: Sequence[Sequence[Entry]], *panels: Axes) -> None:
@@ -258,11 +253,6 @@ def _hover_points(axes: Axes) -> str:
     return f'<g fill="transparent">{"".join(circles)}</g>' if circles else ""
 
 
-def _show_in_percent(axes: Axes) -> None:
-    axes.yaxis.set_major_formatter(_PERCENT)
-    axes.fmt_ydata = lambda fraction: f"{100 * fraction:.2f}%"
-
-
 def _scale(set_scale: Callable[[str], None], values: Iterable[float], max_ratio: float = _DECADE) -> None:
     """Make an axis logarithmic if the largest value exceeds the smallest by more than this ratio."""
     finite = [value for value in values if math.isfinite(value)]
@@ -270,8 +260,11 @@ def _scale(set_scale: Callable[[str], None], values: Iterable[float], max_ratio:
         set_scale("log")
 
 
-def _tick_sparsely(axes: Axes) -> None:
+def _tick_sparsely(axes: Axes, *, in_percent: bool = False) -> None:
     """Place a handful of ticks at round numbers."""
+    if in_percent:
+        axes.yaxis.set_major_formatter(_PERCENT)
+        axes.fmt_ydata = "{:.2%}".format
     is_log = axes.get_yscale() == "log"
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if is_log else MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
     if is_log:

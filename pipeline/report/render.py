@@ -27,7 +27,7 @@ from pipeline.report.report import Report
 from pipeline.report.sections import PAGE_ONLY, TERMINAL, sections
 from pipeline.report.sections.compare import compare_data
 from pipeline.report.sections.scoreboard import results
-from pipeline.report.sections.summary import findings, is_alarming, title, verdict, warnings
+from pipeline.report.sections.summary import findings, title, verdict, warnings
 from pipeline.report.templating import TEMPLATES, escaped, render
 
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
@@ -66,7 +66,8 @@ def to_html(report: Report, contents: Sequence[Section]) -> str:
         verdict=verdict(report),
         findings=findings(report),
         warnings=warnings(report),
-        alarm=is_alarming(report),
+        # The first warning is an alarm.
+        alarm=any(run.is_placeholder for run in report.requested()) or bool(report.gate and report.gate.failures),
         compare_data=Markup(compare_data(report)),
     )
 

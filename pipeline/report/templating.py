@@ -23,19 +23,14 @@ def render(template: str, **values: Any) -> str:
     return _environment(template.split(".")[-2]).get_template(template).render(values)
 
 
-def _finalized(value: object) -> str:
-    # The filter tojson marks the JSON of the front matter as safe.
-    return value if isinstance(value, Markup) else escaped(value)
-
-
 @cache
 def _environment(kind: str) -> Environment:
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=kind == "html",
-        # Every expression of a template is escaped.
-        finalize=None if kind == "html" else _finalized,
+        # Every expression of Markdown is escaped, except the JSON of the front matter, which tojson marks as safe.
+        finalize=None if kind == "html" else lambda value: value if isinstance(value, Markup) else escaped(value),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

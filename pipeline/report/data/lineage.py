@@ -58,7 +58,10 @@ def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Artifact]:
         fingerprints = None, run.records_fingerprint, run.fingerprint
         for stage, manifest, fingerprint in zip(_STAGES, manifests, fingerprints, strict=True):
             if name := manifest.get("fingerprint", fingerprint):
-                artifacts.setdefault(name, _artifact(stage, manifest, name))
+                label = manifest["folder"].name.rpartition("-")[0] if manifest else stage.lower()
+                facts = [manifest.get("identity", {}).get(section) for section in ("settings", "packages")]
+                facts += manifest.get("seconds"), manifest.get("created_at")
+                artifacts.setdefault(name, Artifact(stage, f"{label}-{name[:12]}", name, *facts))
     return sorted(artifacts.values(), key=lambda artifact: _STAGES.index(artifact.stage))
 
 
@@ -71,14 +74,6 @@ def exported(run_folder: Path, run: Run) -> Exported | None:
         return None
     path = export["folder"] / EXPORT_NAME
     return checked(Exported, read_text(path), path)
-
-
-def _artifact(stage: str, manifest: Mapping[str, Any], fingerprint: str) -> Artifact:
-    """Return an artifact with the facts of its manifest, which may be empty."""
-    label = manifest["folder"].name.rpartition("-")[0] if manifest else stage.lower()
-    facts = [manifest.get("identity", {}).get(name) for name in ("settings", "packages")]
-    times = manifest.get("seconds"), manifest.get("created_at")
-    return Artifact(stage, f"{label}-{fingerprint[:12]}", fingerprint, *facts, *times)
 
 
 def _newest(kind: Path, name: str, value: object) -> Mapping[str, Any]:

@@ -115,6 +115,7 @@ def read_run(folder: Path) -> Run:
     record = read_record(folder)
     is_skipped = record.status == SKIPPED
     evaluation = None if is_skipped else _evaluation(folder, record.problem)
+    again = read_or_none(read_determinism, folder)
     # Records before version 10 lack this field.
     tokens = BYTES if getattr(evaluation, "tokens", "") == BYTES else record.tokens
     return Run.model_construct(
@@ -125,15 +126,8 @@ def read_run(folder: Path) -> Run:
         fetched_from=(read_fetched(folder) or {"remote": ""})["remote"],
         curves=[] if is_skipped else [EpochMetrics(**row) for row in read_metrics(folder / METRICS_NAME)],
         evaluation=evaluation,
-        repetition=read_or_none(_repetition, folder),
+        repetition=again and Repetition(is_identical=again.is_identical, trainings=(again.first, *again.again)),
     )
-
-
-def _repetition(folder: Path) -> Repetition | None:
-    """Read the comparison of a run with its retraining. Return None if there is none."""
-    if result := read_determinism(folder):
-        return Repetition(is_identical=result.is_identical, trainings=(result.first, *result.again))
-    return None
 
 
 def _resumptions(run: RunRecord) -> Iterator[Resumption]:

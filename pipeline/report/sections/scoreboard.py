@@ -21,6 +21,8 @@ _MAX_SETTINGS, _MAX_SEEDS = 4, 5
 # Settings that the scoreboard states with their defaults too.
 _ALWAYS_STATED = ("global_batch_size", "epochs", "requested_precision", "seed", "requested_dataset", "input_shape")
 _IN_OTHER_COLUMNS = ("model", "training_recipe", "requested_device", "requested_backend")
+_FIELDS = dict.fromkeys((*_ALWAYS_STATED, *names("setting", repeated=False), "initial_weights_digest"))
+_SETTINGS = [name for name in _FIELDS if name not in _IN_OTHER_COLUMNS]
 
 # A smaller standard error, such as that of CIFAR-10's 10,000 images, is omitted.
 _MIN_STANDARD_ERROR = 0.005
@@ -70,7 +72,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
     best_first, other_data, rest = ranked([row for row in report.scenarios if row.run.experiment == experiment])
     rows = [*best_first, *other_data, *rest]
     finished = [row for row in rows if row.run.status != SKIPPED] or rows
-    values = {name: [setting(row, name) for row in finished] for name in settings()}
+    values = {name: [setting(row, name) for row in finished] for name in _SETTINGS}
     run, num_values = finished[0].run, {name: len(set(values[name])) for name in values}
     differing = sorted((name for name in values if num_values[name] > 1), key=lambda name: -num_values[name])
     shown, more = differing[:_MAX_SETTINGS], differing[_MAX_SETTINGS:]
@@ -100,15 +102,9 @@ def scoreboard(report: Report, experiment: str) -> Table:
     return Table(columns, lines, f"Scoreboard: {fmt.plain(experiment)}", caption, style, head=1)
 
 
-def settings() -> list[str]:
-    """Return the fields of the record that are settings of the scoreboard."""
-    fields = dict.fromkeys((*_ALWAYS_STATED, *names("setting", repeated=False), "initial_weights_digest"))
-    return [name for name in fields if name not in _IN_OTHER_COLUMNS]
-
-
 def row_settings(row: Row) -> dict[str, str]:
     """Return the settings of a row by their titles."""
-    facts = {_setting_title(name): setting(row, name) for name in settings()}
+    facts = {_setting_title(name): setting(row, name) for name in _SETTINGS}
     names = {"model": fmt.plain(row.run.model), "recipe": fmt.plain(row.run.training_recipe)}
     return {**names, "device": fmt.named_device(row.run), **facts}
 

@@ -126,11 +126,6 @@ def _data_change(before: Run, now: Run) -> str:
     return ", ".join(parts)
 
 
-def is_alarming(report: Report) -> bool:
-    """Return whether the first warning is an alarm."""
-    return any(run.is_placeholder for run in report.requested()) or bool(report.gate and report.gate.failures)
-
-
 def warnings(report: Report, *, has_failures: bool = True) -> list[tuple[str, str]]:
     """Return (headline, explanation) pairs, first for the thresholds that are not reached, then for each run."""
     failures, not_judged = (report.gate.failures, report.gate.not_judged) if report.gate else ((), ())
