@@ -133,9 +133,8 @@ def joined(*texts: str) -> str:
 
 def is_fallback(run: "Entry") -> bool:
     """Return whether the run used another device than the requested one."""
-    if run.status == SKIPPED:
-        return False
-    return run.mismatch is not None or run.requested_device not in ("auto", run.effective_device)
+    is_other = run.mismatch is not None or run.requested_device not in ("auto", run.effective_device)
+    return is_other and run.status != SKIPPED
 
 
 def device_verified(run: "Entry") -> str:

@@ -63,8 +63,8 @@ def comparable_groups(entries: Sequence[Entry], current: Collection[str] = ()) -
     """
     # The content of the data is unknown without digests.
     entries_with_data = [entry for entry in entries if entry.content_digests is not None]
-    fields = dict.fromkeys((*record.names(compared=True), *record.names("hardware")))
-    groups = grouped(sorted(entries_with_data, key=age_order), [*fields])
+    fields = [*record.names(compared=True), *record.names("hardware")]
+    groups = grouped(sorted(entries_with_data, key=age_order), fields)
     groups.sort(key=lambda group: age_order(group[-1]), reverse=True)
     return sorted(groups, key=lambda group: all(entry.fingerprint not in current for entry in group))
 

@@ -6,7 +6,7 @@ Label errors are suspected by confident learning (Northcutt, Jiang and Chuang 20
 import base64
 import io
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -111,11 +111,6 @@ class LabelEvaluation(Untrusted):
     binary: SecondLabel | None = None
     # Test examples with identical content and another label.
     label_conflicts: list[Example] = []
-
-    @property
-    def shown(self) -> Sequence[Shown]:
-        """The test examples with predictions that the report shows."""
-        return getattr(self, self.shown_fields[0])
 
     @model_validator(mode="after")
     def _check_labels(self) -> "LabelEvaluation":

@@ -118,7 +118,7 @@ def _data_key(row: Row) -> tuple[str, ...] | None:
 
 def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     facts = [row_settings(row) for row in rows]
-    names = [f"{_name(row)}, finished {fmt.moment(row.finished_at)}" for row in rows]
+    names = [f"{fmt.model_and_recipe(row.run)}, finished {fmt.moment(row.finished_at)}" for row in rows]
     yield Facts([*zip("AB", names, strict=True)])
     differences = [(name, *(values[name] for values in facts)) for name in differing(facts)]
     yield Table(words("setting", "A", "B"), differences, label="Settings that differ between A and B", style="classes")
@@ -133,10 +133,6 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
     columns = [*words("metric"), *numbers("A", "B", "B − A"), *words("difference")]
     yield Table(columns, metrics, label="Metrics of A and B", style="overview")
     yield Text(_SEED_NOTE if max(len(row.seeds) for row in rows) == 1 else "", "note")
-
-
-def _name(row: Row) -> str:
-    return f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.run.fingerprint)[:8]})"
 
 
 def _label_names(row: Row) -> list[str]:
@@ -214,7 +210,7 @@ def _entry(row: Row, tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     labels = zip(_label_names(row), getattr(row.run.evaluation, "classes", ()), strict=False)
     return {
         "id": anchor,
-        "name": _name(row),
+        "name": f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.run.fingerprint)[:8]})",
         "data": _data_key(row),
         "texts": [fmt.number(getattr(row, field), *form, factor) for _, field, factor, *form in _METRICS],
         "means": [_rounded(getattr(row, field).mean) for _, field, *_ in _METRICS],

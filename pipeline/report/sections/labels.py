@@ -35,8 +35,9 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """Return the blocks of a run's evaluation. Correct predictions and label errors are those of the best run."""
     facts: data.LabelEvaluation = run.evaluation
     is_best, predictions = run is report.ordered()[0], report.predictions_of(run)
-    pngs = report.pictures_of(run).get(facts.shown_fields[0]) or [""] * len(facts.shown)
-    pictures = [_picture(facts, item, png, predictions) for item, png in zip(facts.shown, pngs, strict=True)]
+    shown = getattr(facts, facts.shown_fields[0])
+    pngs = report.pictures_of(run).get(facts.shown_fields[0]) or [""] * len(shown)
+    pictures = [_picture(facts, item, png, predictions) for item, png in zip(shown, pngs, strict=True)]
     mistakes = [picture for picture in pictures if picture.is_mistake][:_MAX_MISTAKES]
     uncertain = [one for one in pictures if is_best and (one.png or one.text) and not one.is_mistake]
     correct = titled("Correct with the least confidence", Gallery(uncertain))

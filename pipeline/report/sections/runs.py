@@ -33,12 +33,6 @@ _FASTER_MODEL = "A smaller model, another precision or an accelerator can be fas
 
 # These times share a segment of the bar.
 _OTHER_TIMES = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
-_METRICS = {
-    "Test accuracy": "test_accuracy",
-    "Test accuracy with test-time augmentation": "test_tta_accuracy",
-    "Validation accuracy": "validation_accuracy",
-    "Validation accuracy with test-time augmentation": "validation_tta_accuracy",
-}
 
 _Pairs = Iterator[tuple[str, str]]
 
@@ -122,9 +116,10 @@ def _settings(run: Run) -> Box:
 def tiles(run: Run) -> _Pairs:
     """Yield the most important metrics with their units."""
     yield from call_hook(run.problem, "tiles", run) or ()
-    for label, name in _METRICS.items():
-        if (metric := getattr(run, name)) is not None or (name == "test_accuracy" and run.status != FINISHED):
-            yield label, fmt.percent(metric, 2)
+    for split in ("test", "validation"):
+        for name, ending in (("accuracy", ""), ("tta_accuracy", " with test-time augmentation")):
+            if (metric := getattr(run, f"{split}_{name}")) is not None:
+                yield f"{split.capitalize()} accuracy{ending}", fmt.percent(metric, 2)
     yield "Training time", fmt.number(run.train_seconds, 1, " s")
     yield run.units.rate.capitalize(), fmt.number(run.examples_per_second)
     yield "First epoch", fmt.number(run.first_epoch_seconds, 1, " s")
