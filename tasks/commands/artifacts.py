@@ -16,6 +16,7 @@ from tasks.data import Source
 from tasks.process import lock
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, differing
+from tasks.train import Train
 
 _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 
@@ -23,7 +24,13 @@ _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
-    states = {name: stage.status() for name, stage in by_name(stages).items()}
+    states = {}
+    for name, stage in by_name(stages).items():
+        features = stage.features() if isinstance(stage, Train) else None
+        # A finished run needs none.
+        if features and (features.folder.is_dir() or not stage.local_status().is_fresh):
+            states[name.replace(stage.task_family, "Features", 1)] = features.status()
+        states[name] = stage.status()
     if not states["Source"].is_available:
         Source().check_files()
     if arguments.json:

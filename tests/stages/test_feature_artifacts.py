@@ -11,6 +11,7 @@ def test_features_stay_for_the_runs_that_use_them(first_run, tmp_path):
     luigi = first_run.copy(tmp_path / "fine")
     args = [*FAST, "--Train-model", "efficientnet_lite0", "--Train-training-recipe", "fine_tuning"]
     args += ["--Train-fine-tune", "head"]
+    assert luigi.status(*args)["Features"]["state"] == "new"
     done = luigi(*args)
     assert done.returncode == 0, done.stderr
     (name,) = luigi.artifacts("features")
@@ -18,7 +19,8 @@ def test_features_stay_for_the_runs_that_use_them(first_run, tmp_path):
     fingerprint = json.loads((luigi.root / "features" / name / "manifest.json").read_text())["fingerprint"]
     assert json.loads((luigi.root / "runs" / run_name / "manifest.json").read_text())["features"] == fingerprint
     other = [*args, "--Train-seed", "1"]
-    assert luigi.status(*other)["Train"]["state"] == "stale"
+    states = luigi.status(*other)
+    assert (states["Features"]["state"], states["Train"]["state"]) == ("fresh", "stale")
     assert f"features/{name}" not in luigi.command("clean-stale", *other).stdout
     # The run needs them, and another model needs neither.
     assert f"features/{name}" not in luigi.command("clean-stale", *args).stdout
