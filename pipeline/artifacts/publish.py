@@ -18,7 +18,6 @@ from pathlib import Path
 
 from pipeline.artifacts.layout import KEPT
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, stray_files
-from pipeline.artifacts.stamps import VERIFIED_NAME, stamp_of, write_verified
 from pipeline.errors import DamagedArtifactError, PipelineError, StorageError, causes
 
 # With less free disk space, writes fail. Not every library reports the cause.
@@ -75,16 +74,9 @@ def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]
         yield temporary
         _flush(temporary)
         final.mkdir(exist_ok=True)
-        (temporary / VERIFIED_NAME).unlink(missing_ok=True)
         for path in sorted(temporary.iterdir(), key=lambda path: path.name == MANIFEST_NAME):
             os.replace(path, final / path.name)
         _sync(final)
-        # A rename changes the stamp of a file.
-        files = read_manifest(final)["files"]
-        stamps = {file["name"]: stamp_of((final / file["name"]).stat(), file["sha256"]) for file in files}
-        write_verified(temporary, stamps)
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(temporary / VERIFIED_NAME, final / VERIFIED_NAME)
 
 
 def retire(old: Path, final: Path) -> None:

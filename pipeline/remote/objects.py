@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pipeline.errors import RemoteError
 
-#: The first part of the keys of running Beam jobs.
+#: The first part of the keys of running Beam jobs, ``exchange/<job>/…``.
 EXCHANGE = "exchange"
 
 # Larger files are uploaded in parts: eight files take 256 MiB of memory.

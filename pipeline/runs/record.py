@@ -59,6 +59,8 @@ class Mismatch(Untrusted):
     error: str
 
 
+_MEASURED = About("measured", repeated=True)
+
 #: Phases of the stage, each ``…_seconds`` in the breakdown.
 STAGE_PHASES = ("startup", "loading", "training", "evaluation", "checkpoint", "saving", "measuring", "profiling")
 
@@ -238,31 +240,29 @@ class RunRecord(Untrusted):
 
     beginning: Annotated[Beginning | None, About("evidence", repeated=True)] = None
 
-    train_seconds: Annotated[Number, About("measured", repeated=True)]
-    first_epoch_seconds: Annotated[Number, About("measured", repeated=True)]
-    evaluation_seconds: Annotated[Number, About("measured", repeated=True)] = None
-    examples_per_second: Annotated[Number, About("measured", repeated=True)]
-    test_accuracy: Annotated[Number, renamed("test_accuracy", "val_accuracy"), About("measured", repeated=True)]
-    test_loss: Annotated[Number, renamed("test_loss", "val_loss"), About("measured", repeated=True)]
-    validation_accuracy: Annotated[Number, About("measured", repeated=True)] = None
-    validation_loss: Annotated[Number, About("measured", repeated=True)] = None
+    train_seconds: Annotated[Number, _MEASURED]
+    first_epoch_seconds: Annotated[Number, _MEASURED]
+    evaluation_seconds: Annotated[Number, _MEASURED] = None
+    examples_per_second: Annotated[Number, _MEASURED]
+    test_accuracy: Annotated[Number, renamed("test_accuracy", "val_accuracy"), _MEASURED]
+    test_loss: Annotated[Number, renamed("test_loss", "val_loss"), _MEASURED]
+    validation_accuracy: Annotated[Number, _MEASURED] = None
+    validation_loss: Annotated[Number, _MEASURED] = None
     # With test_time_augmentation.
-    test_tta_accuracy: Annotated[
-        Number, renamed("test_tta_accuracy", "val_tta_accuracy"), About("measured", repeated=True)
-    ] = None
-    validation_tta_accuracy: Annotated[Number, About("measured", repeated=True)] = None
+    test_tta_accuracy: Annotated[Number, renamed("test_tta_accuracy", "val_tta_accuracy"), _MEASURED] = None
+    validation_tta_accuracy: Annotated[Number, _MEASURED] = None
     # The epoch, from 1, with the selected weights, and the reason why training ended.
-    kept_epoch: Annotated[Count | None, About("measured", repeated=True)] = None
-    ended: Annotated[Literal["epochs", "patience"] | None, About("measured", repeated=True)] = None
-    epochs_restored: Annotated[Count, About("measured", repeated=True)] = 0
-    num_parameters: Annotated[Count | None, About("measured", repeated=True)] = None
-    num_trainable_parameters: Annotated[Count | None, About("measured", repeated=True)] = None
+    kept_epoch: Annotated[Count | None, _MEASURED] = None
+    ended: Annotated[Literal["epochs", "patience"] | None, _MEASURED] = None
+    epochs_restored: Annotated[Count, _MEASURED] = 0
+    num_parameters: Annotated[Count | None, _MEASURED] = None
+    num_trainable_parameters: Annotated[Count | None, _MEASURED] = None
     # Size of model.keras, or of the weights without it.
-    model_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
-    reference_flops_per_second: Annotated[Number, About("measured", repeated=True)] = None
-    peak_host_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
-    peak_device_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
-    time_breakdown: Annotated[TimeBreakdown | None, About("measured", repeated=True)] = None
+    model_bytes: Annotated[Count | None, _MEASURED] = None
+    reference_flops_per_second: Annotated[Number, _MEASURED] = None
+    peak_host_bytes: Annotated[Count | None, _MEASURED] = None
+    peak_device_bytes: Annotated[Count | None, _MEASURED] = None
+    time_breakdown: Annotated[TimeBreakdown | None, _MEASURED] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -64,17 +64,14 @@ class BoundedRequest(Request):
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield the parts of the body."""
-        left = self._max_bytes
+        left, refusal = self._max_bytes, f"body: expected at most {self._max_bytes:,} bytes, got more."
         if int(self.headers.get("content-length", "0")) > left:
-            raise self._refusal()
+            raise HTTPException(413, refusal)
         async for part in super().stream():
             left -= len(part)
             if left < 0:
-                raise self._refusal()
+                raise HTTPException(413, refusal)
             yield part
-
-    def _refusal(self) -> HTTPException:
-        return HTTPException(413, f"body: expected at most {self._max_bytes:,} bytes, got more.")
 
 
 class Batches:
