@@ -6,13 +6,11 @@ A wheel contains the defaults and the experiments. Files in the working director
 """
 
 import os
-import sys
 from pathlib import Path
 
 from pipeline.errors import SettingsError
 from pipeline.optional_packages import hidden
 from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
-from pipeline.settings.setting_error import record_sources
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
 EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
@@ -80,20 +78,14 @@ def load() -> None:
         files.append(Path(own_file))
         # Processes that this one starts read or refuse it too.
         os.environ[_OWN_FILE] = own_file
-    valid = []
     for path in files:
         try:
             settings_in([path])
-            valid.append(path)
+            luigi.configuration.add_config_path(str(path))
         except OSError as error:
             _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
         except SettingsError as error:
             _refused.append(error)
-    # A user does not edit the copy of config.ini in an installed package.
-    copies = {folder / "config.ini" for folder in settings_folders()[:-1]}
-    record_sources([path for path in valid if path not in copies], sys.argv)
-    for path in valid:
-        luigi.configuration.add_config_path(str(path))
 
 
 def check() -> None:

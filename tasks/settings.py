@@ -23,7 +23,7 @@ from pipeline.artifacts import layout
 from pipeline.errors import SettingsError, StorageError
 from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
-from pipeline.settings.setting_error import closest, settings_file
+from pipeline.settings.setting_error import closest
 from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from tasks import config_files
 from tasks.process import command_line, console
@@ -100,11 +100,11 @@ def check_config_file() -> None:
     for section in parser.sections():
         if section not in known:
             hint = closest(section, [*known])
-            raise SettingsError(f"{settings_file(section)}: unknown section [{section}].{hint}")
+            raise SettingsError(f"settings files: unknown section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
                 hint = closest(name, [*known[section]])
-                raise SettingsError(f"{settings_file(section, name)}: [{section}] has no setting {name!r}.{hint}")
+                raise SettingsError(f"settings files: [{section}] has no setting {name!r}.{hint}")
 
 
 def log_format_of(argv: Sequence[str]) -> str:

@@ -1,11 +1,8 @@
-import re
-
 import pytest
 
 from pipeline.errors import SettingsError
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.settings.report import ReportSettings
-from pipeline.settings.setting_error import record_sources
 from pipeline.settings.storage import StorageSettings
 from pipeline.settings.training import (
     RECIPES,
@@ -70,21 +67,6 @@ def test_refusal_names_setting_value_and_remedy(make, names):
         make()
     for name in names:
         assert name in str(refusal.value)
-
-
-def test_an_error_names_its_settings_file_without_a_working_directory(tmp_path, monkeypatch):
-    file, folder = tmp_path / "own.ini", tmp_path / "removed"
-    file.write_text("[Train]\nepochs = 0\n")
-    folder.mkdir()
-    monkeypatch.setenv("TENSORCRAFT_SETTING_SOURCES", "")
-    record_sources([file], [])
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingsError, match=r"Change it in own\.ini or"):
-        TrainSettings(epochs=0)
-    monkeypatch.chdir(folder)
-    folder.rmdir()
-    with pytest.raises(SettingsError, match=rf"Change it in {re.escape(str(file))} or"):
-        TrainSettings(epochs=0)
 
 
 def test_settings_have_no_rules_that_shape_bytes():

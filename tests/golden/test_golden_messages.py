@@ -133,8 +133,6 @@ MESSAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_error_message(name, tmp_path, monkeypatch, snapshot):
     monkeypatch.chdir(tmp_path)
-    # Of the process of the tests. Without it, the remedy names config.ini.
-    monkeypatch.delenv("TENSORCRAFT_SETTING_SOURCES", raising=False)
     with pytest.raises(PipelineError) as raised:
         MESSAGES[name](tmp_path)
     text = str(raised.value).replace(str(tmp_path), "<folder>")
