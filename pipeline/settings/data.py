@@ -1,6 +1,5 @@
 """Settings of the data ([Source] and [Records])."""
 
-import os
 import re
 import shlex
 from typing import Annotated
@@ -10,7 +9,6 @@ from pipeline.settings.schema import (
     AUTO,
     NOT_IN_IDENTITY,
     SEED,
-    Rule,
     StageSettings,
     integer,
     number,
@@ -39,21 +37,15 @@ MAX_VALUE = 65_535
 FULL_RANGE = (0, MAX_VALUE)
 
 
-def folder_hint(dataset: str) -> str:
-    """Suggest the format ``folder`` if the name of a dataset is the path of a folder."""
-    is_folder = os.path.isdir(os.path.expanduser(dataset))
-    return f" Did you mean --Source-dataset folder --Source-path {dataset}?" if is_folder else ""
-
-
-def _dataset_problem(name: str) -> str | None:
-    return None if re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", name) else folder_hint(name)
-
-
 def _is_value_range(text: str) -> bool:
     limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", text)
     return text in ("full", "data") or (bool(limits) and int(limits[1]) < int(limits[2]) <= MAX_VALUE)
 
 
+_DATASET = text(
+    "a TensorFlow Datasets name such as cifar10, or a format such as folder or text",
+    r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?",
+)
 _LABEL_PATTERN = where(
     "a regular expression with the group (?P<label>...)", lambda pattern: "label" in re.compile(pattern).groupindex
 )
@@ -67,10 +59,7 @@ _STORE_SIDE = where("auto, original, or a number of pixels from 32 to 4096", lam
 class SourceSettings(StageSettings, section="Source"):
     """The dataset."""
 
-    dataset: Annotated[
-        str,
-        Rule("a TensorFlow Datasets name such as cifar10, or a format such as folder or text", _dataset_problem),
-    ] = SHIPPED
+    dataset: Annotated[str, _DATASET] = SHIPPED
     """Name of a TensorFlow Datasets dataset, or the format of your own data at `path`. See docs/how-to/own-data.md.
     - `folder` is a folder of images, as `<path>/<label>/<image>` or
       `<path>/{train,test,validation}/<label>/<image>`.

@@ -147,16 +147,12 @@ class Setting:
     """The declaration of a setting. ``type`` is str, int, float or tuple."""
 
     owner: type["Settings"]
+    section: str
     name: str
     type: type
     default: Any
     rule: Rule | None
     marks: frozenset[Mark]
-
-    @property
-    def section(self) -> str:
-        """The section of config.ini."""
-        return self.owner.section
 
     @property
     def help(self) -> str:
@@ -253,7 +249,7 @@ def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
         marks = frozenset(one for one in rest if isinstance(one, Mark))
         # Of ``int | str``, the type before ``auto``.
         kind = get_args(kind)[0] if isinstance(kind, types.UnionType) else get_origin(kind) or kind
-        settings.append(Setting(owner, field.name, kind, field.default, rule, marks))
+        settings.append(Setting(owner, owner.section, field.name, kind, field.default, rule, marks))
     return tuple(settings)
 
 

@@ -127,8 +127,7 @@ def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
     for item in filter(None, re.split(r"[,\s]+", text)):
         name, colon, written = item.partition(":")
         if name not in OPERATIONS:
-            meant = item.replace("=", ":")
-            hint = f" Did you mean {meant!r}?" if meant != item else closest(name, [*OPERATIONS])
+            hint = closest(name, [*OPERATIONS])
             refuse("Train", "augment", f"operations among {', '.join(OPERATIONS)}", text, hint)
         if name in operations:
             refuse("Train", "augment", f"each operation once, not {name} again", text)
