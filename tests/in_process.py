@@ -146,7 +146,7 @@ def _without_state_of_tasks() -> Iterator[None]:
 
     import tasks  # noqa: F401
     from pipeline import progress
-    from pipeline.artifacts import modules
+    from pipeline.artifacts import manifest, modules
     from tasks import config_files
     from tasks.process import interrupt, lock
 
@@ -159,6 +159,7 @@ def _without_state_of_tasks() -> Iterator[None]:
         Register.clear_instance_cache()
         for cached in (value for module in ours for value in vars(module).values() if hasattr(value, "cache_clear")):
             cached.cache_clear()
+        manifest._warn_of_stray.cache_clear()
         modules.read_module.cache_clear()
         for collection in collections:
             collection.clear()

@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.errors import SettingsError
-from pipeline.settings.data import RecordsSettings, SourceSettings
+from pipeline.settings.data import RUNNERS, RecordsSettings, SourceSettings
 from pipeline.settings.report import ReportSettings
 from pipeline.settings.storage import StorageSettings
 from pipeline.settings.training import (
@@ -56,6 +56,20 @@ from pipeline.settings.training import (
         (lambda: RecordsSettings(validation_share=1.0), ["[Records] validation_share", "not including 1", "got 1.0"]),
         (lambda: RecordsSettings(validation_share=float("nan")), ["[Records] validation_share", "got nan"]),
         (lambda: RecordsSettings(runner="Direct Runner"), ["[Records] runner"]),
+        (
+            lambda: RecordsSettings(runner="FnApiRuner"),
+            ["[Records] runner", "'FnApiRuner'", "Did you mean 'FnApiRunner'"],
+        ),
+        (
+            lambda: RecordsSettings(runner="apache_beam.runners.moon.MoonRunner"),
+            ["[Records] runner", "installed module"],
+        ),
+        (lambda: RecordsSettings(runner="no_such_package.Runner"), ["[Records] runner", "installed module"]),
+        (lambda: RecordsSettings(runner="apache_beam.NoSuchRunner"), ["[Records] runner", "no NoSuchRunner"]),
+        (
+            lambda: RecordsSettings(runner="apache_beam.runners.direct.direct_runner.DirectRuner"),
+            ["[Records] runner", "apache_beam.runners.direct.direct_runner has no DirectRuner"],
+        ),
         (lambda: RecordsSettings(runner_options="direct_num_workers=2"), ["[Records] runner_options"]),
         (lambda: RecordsSettings(runner_options="--job_name='open"), ["[Records] runner_options"]),
         (lambda: SourceSettings(origin="web"), ["[Source] origin", "auto, tfds, placeholder"]),
@@ -82,6 +96,28 @@ def test_listed_choices_are_the_implemented_ones():
     from pipeline.models import training_recipes
 
     assert all(isinstance(RECIPES.load(name), training_recipes.Recipe) for name in RECIPES.builtin)
+
+
+def test_listed_runners_are_beams():
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    assert set(RUNNERS) == set(StandardOptions.KNOWN_RUNNER_NAMES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "direct",
+        "flinkrunner",
+        "apache_beam.runners.dask.dask_runner.DaskRunner",
+        "apache_beam.runners.DirectRunner",
+        # By a star, and one that is decided when the module is imported.
+        "apache_beam.Pipeline",
+        "apache_beam.runners.interactive.interactive_runner.InteractiveRunner",
+    ],
+)
+def test_a_runner_may_be_named_as_beam_takes_it(name):
+    assert RecordsSettings(runner=name).runner == name
 
 
 def test_beam_flags_are_split_as_a_shell_splits():

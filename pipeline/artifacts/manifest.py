@@ -6,11 +6,13 @@ valid manifest are ignored. A manifest is untrusted data. No name in it may lead
 
 import contextlib
 import json
+import logging
 import os
 import re
 import stat
 from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from pipeline.artifacts.fingerprint import fingerprint
@@ -26,6 +28,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Maximum bytes of a name, and of a path in the artifact's folder. File systems allow 255 and 4,096.
 _NAME_BYTES, _PATH_BYTES = 200, 1_000
 _REMEDY = 'Run "tensorcraft run" to rebuild it.'
+
+_logger = logging.getLogger(__name__)
 
 
 def read_manifest(folder: Path) -> dict:
@@ -90,7 +94,7 @@ def seal(manifest: Mapping) -> str:
 def check_files(folder: Path, manifest: Mapping) -> None:
     """Check that the listed files exist and are unchanged. DamagedArtifactError: One is missing, changed or unreadable.
 
-    A file is digested only if its stamp differs from the one in ``verified.json``.
+    Stray files are logged. A file is digested only if its stamp differs from the one in ``verified.json``.
     """
     verified = read_verified(folder)
     stamps = dict(verified)
@@ -180,6 +184,10 @@ def unreadable(path: Path) -> UnreadableArtifactError:
 
 def _checked_entries(folder: Path, manifest: Mapping) -> Iterator[tuple[Path, Mapping]]:
     """Yield path and entry of every listed file, after a check that it exists, is readable and has the right size."""
+    # People may keep files in the folder of the report.
+    if manifest.get("stage") != "Report":
+        for path in stray_files(folder, {entry["name"] for entry in manifest["files"]}):
+            _warn_of_stray(path)
     for entry in manifest["files"]:
         path = folder / entry["name"]
         try:
@@ -194,6 +202,12 @@ def _checked_entries(folder: Path, manifest: Mapping) -> Iterator[tuple[Path, Ma
         if not os.access(path, os.R_OK):
             raise unreadable(path)
         yield path, entry
+
+
+@cache
+def _warn_of_stray(path: Path) -> None:
+    """Log each file once per process."""
+    _logger.warning("%s: ignored, because the manifest does not list this file", path)
 
 
 def _check_digest(path: Path, expected: str, actual: str) -> None:

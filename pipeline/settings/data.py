@@ -1,5 +1,6 @@
 """Settings of the data ([Source] and [Records])."""
 
+import os
 import re
 import shlex
 from typing import Annotated
@@ -9,15 +10,16 @@ from pipeline.settings.schema import (
     AUTO,
     NOT_IN_IDENTITY,
     SEED,
+    Rule,
     StageSettings,
+    absence,
     integer,
     number,
     one_of,
     or_auto,
-    text,
     where,
 )
-from pipeline.settings.setting_error import refuse
+from pipeline.settings.setting_error import closest, refuse
 
 PLACEHOLDER = "placeholder"
 # The default dataset. Only this one is replaced by the placeholder dataset without a request.
@@ -30,6 +32,11 @@ OF_COLUMNS = ("table", "parquet", "text_table")
 TEXT = "text"
 # Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
+RUNNERS = (
+    *("DataflowRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner", "InteractiveRunner"),
+    *("FlinkRunner", "FnApiRunner", "KafkaStreamsRunner", "PortableRunner", "PrismRunner", "SparkRunner"),
+    *("TestDirectRunner", "TestDataflowRunner"),
+)
 # File names of TFDS have five digits for the shard.
 _SHARDS = integer(1, 99_999)
 # Largest value of a 16-bit image.
@@ -37,14 +44,29 @@ MAX_VALUE = 65_535
 FULL_RANGE = (0, MAX_VALUE)
 
 
+def folder_hint(dataset: str) -> str:
+    """Suggest the format ``folder`` if the name of a dataset is the path of a folder."""
+    is_folder = os.path.isdir(os.path.expanduser(dataset))
+    return f" Did you mean --Source-dataset folder --Source-path {dataset}?" if is_folder else ""
+
+
 def _is_value_range(text: str) -> bool:
     limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", text)
     return text in ("full", "data") or (bool(limits) and int(limits[1]) < int(limits[2]) <= MAX_VALUE)
 
 
-_DATASET = text(
+def _runner_problem(name: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+        return absence(*name.rsplit(".", 1))
+    # Beam ignores case and accepts the name without "Runner".
+    is_known = {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}
+    return None if is_known else closest(name, RUNNERS)
+
+
+_RUNNER = Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem)
+_DATASET = Rule(
     "a TensorFlow Datasets name such as cifar10, or a format such as folder or text",
-    r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?",
+    lambda name: None if re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", name) else folder_hint(name),
 )
 _LABEL_PATTERN = where(
     "a regular expression with the group (?P<label>...)", lambda pattern: "label" in re.compile(pattern).groupindex
@@ -189,11 +211,7 @@ class RecordsSettings(StageSettings, section="Records"):
     seed: Annotated[int, SEED] = 0
     """Seed of the order of the examples within and across shards."""
     # All runners write the same bytes, with any number of workers.
-    runner: Annotated[
-        str,
-        text("the name of a Beam runner, or the dotted class of one in an installed module", r"[A-Za-z_][\w.]*"),
-        NOT_IN_IDENTITY,
-    ] = "FnApiRunner"
+    runner: Annotated[str, _RUNNER, NOT_IN_IDENTITY] = "FnApiRunner"
     """Beam runner. All runners write the same records. See docs/how-to/cluster.md."""
     runner_options: Annotated[str, _FLAGS, NOT_IN_IDENTITY] = ""
     """Flags for Beam, such as `--direct_running_mode=multi_processing --direct_num_workers=2`. On the command line, use

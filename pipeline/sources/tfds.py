@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, StorageError, UnsupportedDatasetError
 from pipeline.records.features import CHANNELS, IMAGE, LABEL, ImageForm, image_spec
 from pipeline.records.keys import SPLITS
+from pipeline.settings.data import folder_hint
 from pipeline.settings.setting_error import closest, refuse
 from pipeline.sources.files import change, digests
 from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
@@ -172,7 +173,7 @@ def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
     try:
         return tfds.builder(dataset, data_dir=str(Path(data_dir).expanduser()) if data_dir else None)
     except tfds.core.DatasetNotFoundError:
-        hint = closest(dataset, tfds.list_builders(with_community_datasets=False))
+        hint = folder_hint(dataset) or closest(dataset, tfds.list_builders(with_community_datasets=False))
         refuse("Source", "dataset", "the name of a dataset in TensorFlow Datasets", dataset, hint)
     except ImportError as error:
         raise UnsupportedDatasetError(

@@ -124,6 +124,9 @@ def test_an_artifact_with_stray_files_is_renamed_when_it_is_rebuilt(artifact, ca
     (artifact / "link").symlink_to("nowhere")
     check_contents(artifact, read_manifest(artifact))
     check_files(artifact, read_manifest(artifact))
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        str(artifact / name) for name in ("link", "logs/note.txt")
+    ], "each once"
     rebuild(artifact, only=b"9")
     check_contents(artifact, read_manifest(artifact))
     assert names_in(artifact) == {MANIFEST_NAME, "only"}

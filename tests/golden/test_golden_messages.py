@@ -105,7 +105,7 @@ MESSAGES: dict[str, Callable[[Path], object]] = {
     "setting: freeze": lambda _: TrainSettings(freeze="conv_(1"),
     "setting: label smoothing": lambda _: TrainSettings(label_smoothing=1.0),
     "setting: coordinator": lambda _: TrainSettings(coordinator_address="localhost:84700"),
-    "setting: runner": lambda _: RecordsSettings(runner="Direct Runner"),
+    "setting: runner": lambda _: RecordsSettings(runner="FnApiRuner"),
     "setting: runner options": lambda _: RecordsSettings(runner_options="--job_name='open"),
     "setting: validation share": lambda _: RecordsSettings(validation_share=1.0),
     "setting: dataset": lambda _: SourceSettings(dataset="../cifar10"),

@@ -281,6 +281,15 @@ def test_an_empty_folder_is_no_label(tmp_path, caplog, split):
     assert f"Folder {name} contains no image, so it is not a label." in caplog.text
 
 
+def test_a_folder_as_the_dataset_is_refused_with_the_right_setting(tmp_path, monkeypatch):
+    with pytest.raises(SettingsError, match=f"Did you mean --Source-dataset folder --Source-path {tmp_path}"):
+        SourceSettings(dataset=str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(SettingsError, match="Did you mean --Source-dataset folder --Source-path photos"):
+        sources.resolve(SourceSettings(dataset="photos", tfds_data_dir=str(tmp_path)), tmp_path)
+
+
 def test_split_folders_without_label_folders_are_refused(tmp_path):
     folder = write_folder(tmp_path / "images", train=3, test=2)
     assert "Found 5 images but no label folders." in refused(folder)

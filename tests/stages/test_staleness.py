@@ -421,13 +421,14 @@ def test_damage_is_named(first_run, tmp_path):
         assert path.name in status[stages[0]]["reasons"][0]
 
 
-def test_an_unexpected_file_makes_nothing_stale(first_run, tmp_path):
+def test_an_unexpected_file_is_named_and_makes_nothing_stale(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     (records,) = luigi.root.glob("records/*")
     note = records / ".DS_Store"
     note.write_text("mine")
     done = luigi.command("status", *FAST)
     assert [line.split() for line in done.stdout.splitlines()] == [[name, "fresh"] for name in STAGES]
+    assert f"{note}: ignored, because the manifest does not list this file" in done.stderr
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert note.read_text() == "mine"
 
