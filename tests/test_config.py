@@ -65,7 +65,6 @@ from pipeline.settings.training import (
             ["[Records] runner", "installed module"],
         ),
         (lambda: RecordsSettings(runner="no_such_package.Runner"), ["[Records] runner", "installed module"]),
-        (lambda: RecordsSettings(runner="apache_beam.NoSuchRunner"), ["[Records] runner", "no NoSuchRunner"]),
         (
             lambda: RecordsSettings(runner="apache_beam.runners.direct.direct_runner.DirectRuner"),
             ["[Records] runner", "apache_beam.runners.direct.direct_runner has no DirectRuner"],
