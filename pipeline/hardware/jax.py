@@ -28,8 +28,6 @@ from pipeline.settings.training import JAX, TrainSettings
 
 # JAX's platform names.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-# NVIDIA's first compute capability with bfloat16 matrix units.
-_FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
 _CHECKED_EXAMPLES = 2
 
 
@@ -174,12 +172,6 @@ class Jax(Runtime):
     def set_matmul_precision(self, precision: str) -> None:
         # JAX's default precision is lower than float32 on GPUs and TPUs.
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == TF32 else "highest")
-
-    def computes_in_bfloat16(self, device: str) -> bool:
-        if device == "gpu":
-            return all(float(gpu.compute_capability) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for gpu in _devices("gpu"))
-        # On a CPU, XLA converts bfloat16 to float32 and back.
-        return device == "tpu"
 
     def peak_device_bytes(self, device: str) -> int | None:
         stats = None if device == "cpu" else _local_device(device).memory_stats()

@@ -1,5 +1,6 @@
 """Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.runtime import TF32, Runtime
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
+
+# Instruction sets with which oneDNN multiplies bfloat16, and NVIDIA's first compute capability with such matrix units.
+_BFLOAT16_CPU_FLAGS, _BFLOAT16_GPU = frozenset({"avx512_bf16", "amx_bf16"}), 8.0
 
 
 def runtime_called(backend: str) -> Runtime:
@@ -87,10 +91,21 @@ def choose_precision(requested: str, placement: Placement, is_depthwise: Callabl
         return TF32 if placement.effective_device == "gpu" else "float32"
     if requested != "auto":
         return requested
-    if not placement.runtime.computes_in_bfloat16(placement.effective_device):
+    if not _computes_in_bfloat16(placement):
         return "float32"
     # On CPUs with AVX512_BF16, EfficientNet-Lite0 takes twice the time in bfloat16 (docs/LOG.md).
     return "float32" if placement.effective_device == "cpu" and is_depthwise() else "bfloat16"
+
+
+def _computes_in_bfloat16(placement: Placement) -> bool:
+    """Whether the device multiplies bfloat16 faster than float32."""
+    runtime, device = placement.runtime, placement.effective_device
+    if device == "cpu":
+        # XLA converts bfloat16 to float32 and back, and so does TensorFlow without oneDNN.
+        has_onednn = runtime.backend == TENSORFLOW and os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
+        return has_onednn and bool(_BFLOAT16_CPU_FLAGS & machine.cpu_flags())
+    gpus = [each for each in runtime.describe(placement.strategy)["physical_devices"] if each["type"] == "gpu"]
+    return device == "tpu" or all(float(gpu.get("compute_capability", 0)) >= _BFLOAT16_GPU for gpu in gpus)
 
 
 def choose_jit_compile(requested: str, placement: Placement) -> bool:

@@ -72,9 +72,6 @@ class Runtime(Protocol):
     def set_matmul_precision(self, precision: str) -> None:
         """Compute float32 products and convolutions in full precision, or in TF32 for "tf32"."""
 
-    def computes_in_bfloat16(self, device: str) -> bool:
-        """Whether the device multiplies bfloat16 faster than float32."""
-
     def reset_peak_memory(self) -> None:
         """Reset the peak memory of the devices, if possible."""
 

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -24,9 +23,6 @@ from pipeline.settings.training import TENSORFLOW, TrainSettings
 
 # Parts of the names of a model's main operations, in every library.
 _COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun")
-# oneDNN multiplies bfloat16 natively on a CPU with one of these flags.
-_BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
-_FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = (8, 0)
 
 
 class TensorFlow(Runtime):
@@ -156,14 +152,6 @@ class TensorFlow(Runtime):
 
     def set_matmul_precision(self, precision: str) -> None:
         tf.config.experimental.enable_tensor_float_32_execution(precision == TF32)
-
-    def computes_in_bfloat16(self, device: str) -> bool:
-        if device == "cpu":
-            # Without oneDNN, bfloat16 is slower than float32.
-            has_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
-            return has_onednn and bool(_BFLOAT16_CPU_FLAGS & machine.cpu_flags())
-        details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-        return all(gpu.get("compute_capability", (0, 0)) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for gpu in details)
 
     def reset_peak_memory(self) -> None:
         for gpu in tf.config.list_logical_devices("GPU"):

@@ -10,7 +10,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from pipeline.models.pytorch_weights import read_pytorch_weights
+from pipeline.models.efficientnet_lite import read_pytorch_weights
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
