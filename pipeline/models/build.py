@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,8 @@ def _examined(name: str, task: Task, precision: str) -> str:
 
 
 def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
-    outputs = _call("model", name, model, inputs)
+    # Some layers assume training unless they are told.
+    outputs = _call("model", name, partial(model, training=False), inputs)
     if isinstance(outputs, dict | list | tuple):
         raise _refusal(name, f"the model has {len(outputs)} outputs instead of 1")
     return keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
