@@ -5,6 +5,7 @@ The model is rebuilt in float32 with the trained weights, because LiteRT does no
 """
 
 import json
+import logging
 import math
 import pkgutil
 import tempfile
@@ -178,7 +179,14 @@ class OpenVino:
     def write(job: TrainedModel, path: Path) -> None:
         """Write the folder with ``model.xml`` and ``model.bin``."""
         path.mkdir()
-        _whole(job).export(str(path / "model.xml"), format="openvino", input_signature=[job.input], verbose=False)
+        log = logging.getLogger()
+        level, filters, handlers = log.level, [*log.filters], [*log.handlers]
+        try:
+            _whole(job).export(str(path / "model.xml"), format="openvino", input_signature=[job.input], verbose=False)
+        finally:
+            # After an error, the converter would hide the warnings of all others.
+            log.setLevel(level)
+            log.filters, log.handlers = filters, handlers
 
     @staticmethod
     def load(path: Path) -> Predict:
