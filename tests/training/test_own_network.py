@@ -127,7 +127,7 @@ def test_a_network_that_is_not_what_it_has_to_be_is_refused_before_the_first_ste
 @pytest.mark.parametrize("module", ["networks", "subclassed"])
 def test_the_exported_forms_of_a_network_that_gives_logits_give_probabilities(package, small_records, tmp_path, module):
     pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
-    from pipeline.runs import export, formats
+    from pipeline.runs import export
     from pipeline.runs.exporters import SAVED_MODEL
 
     run(small_records, tmp_path / "a", model=f"my_package.{module}:build", epochs=3)
@@ -136,7 +136,7 @@ def test_the_exported_forms_of_a_network_that_gives_logits_give_probabilities(pa
     facts = export.export(
         tmp_path / "a", small_records, folder, formats=["saved_model", "litert", "onnx"], calibration_examples=20
     )
-    found = formats.SavedModel.load(folder / SAVED_MODEL.file)(IMAGES)
+    found = export.SavedModel.load(folder / SAVED_MODEL.file)(IMAGES)
     np.testing.assert_allclose(found, load_trained(tmp_path / "a").probabilities(IMAGES), atol=1e-5)
     for form in ("LiteRT float32", "ONNX"):
         assert facts["forms"][form]["largest_difference"] < 1e-4
