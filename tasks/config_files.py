@@ -6,6 +6,7 @@ A wheel contains the defaults and the experiments. Files in the working director
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import SettingsError
@@ -18,6 +19,7 @@ EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
 _OWN_FILE = "LUIGI_CONFIG_PATH"
 
 _refused: list[SettingsError] = []
+_sections: dict[Path, Mapping[str, Mapping[str, str]]] = {}
 
 
 def settings_folders() -> list[Path]:
@@ -80,7 +82,7 @@ def load() -> None:
         os.environ[_OWN_FILE] = own_file
     for path in files:
         try:
-            settings_in([path])
+            _sections[path] = settings_in([path])
             luigi.configuration.add_config_path(str(path))
         except OSError as error:
             _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
@@ -94,6 +96,14 @@ def check() -> None:
         raise _refused[0]
     if name := requested_experiment():
         require_experiment(_experiment_folders(), name)
+
+
+def file_with(section: str, name: str = "") -> str:
+    """The last settings file with a section, or with a setting in it."""
+    files = [
+        str(path) for path, sections in _sections.items() if section in sections and name in {"", *sections[section]}
+    ]
+    return files[-1] if files else "luigi.cfg"
 
 
 def requested_experiment() -> str:

@@ -178,9 +178,9 @@ def test_unknown_flag_suggests_only_close_settings(first_run, flag, suggestion):
 
 def test_unknown_section_names_its_file(luigi):
     luigi.write_config("[Trian]")
-    assert "settings files: unknown section [Trian]. Did you mean 'Train'?" in luigi.command("status").stderr
+    assert f"{luigi.config}: unknown section [Trian]. Did you mean 'Train'?" in luigi.command("status").stderr
     luigi.write_config("[Train]\nepoch = 3")
-    assert "settings files: [Train] has no setting 'epoch'. Did you mean 'epochs'?" in luigi.command("status").stderr
+    assert f"{luigi.config}: [Train] has no setting 'epoch'. Did you mean 'epochs'?" in luigi.command("status").stderr
 
 
 def test_help_fits_one_screen_and_lists_settings_on_request(capsys):
