@@ -54,6 +54,8 @@ class Report(Stage, parameters=ReportSettings):
     publishing = staticmethod(publishing_in_place)
     # It depends on the runs of this machine.
     is_shared = False
+    #: Whether a dated copy follows.
+    is_copied = False
 
     def requires(self) -> list[Train]:
         combinations = self.settings.combinations()
@@ -246,7 +248,7 @@ def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
     if report.inputs[0].processes > 1:
         Train().heartbeat.leave(is_done=True)
-    _logger.info("Nothing to do. Every stage is fresh.")
+    _logger.info("%sEvery stage is fresh.", "" if report.is_copied else "Nothing to do. ")
     print(f"Report: {report_page()}")
 
 

@@ -37,6 +37,7 @@ class Nightly(luigi.Task):
             refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
         # Created here together with all stages, so that an invalid setting is refused before any work starts.
         self.report = Report()
+        self.report.is_copied = True
         self.folder = history_folder() / self.date.isoformat()
         if (processes := max((run.settings.processes for run in self.report.inputs), default=1)) > 1:
             refuse("Train", "processes", "1 for scheduled runs", processes)

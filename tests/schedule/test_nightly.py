@@ -281,6 +281,8 @@ def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(backfilled, f
     assert done.returncode == 0, done.stderr
     assert sorted(luigi.artifacts("report/history")) == [days_ago(n) for n in (4, 3, 2, 1, 0)]
     assert luigi.artifacts("runs") == first_run.artifacts("runs")
+    assert "Every stage is fresh." in done.stderr
+    assert "Nothing to do." not in done.stderr
     before = luigi.artifacts("report/history")
     assert nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily").returncode == 0
     assert luigi.artifacts("report/history") == before
