@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import compress
 from pathlib import Path
 
 import filelock
@@ -71,15 +72,15 @@ class Outcome:
     last_success: str | None = None
     #: When the first failed run of the present, or just ended, incident started.
     failing_since: str | None = None
-    #: Channels that accepted the message, or need none.
+    #: Channels that are set up, and accepted the message or need none.
     notified: tuple[str, ...] = ()
 
     def ended_at(self) -> datetime:
         """Time of the end."""
         return datetime.fromisoformat(self.started_at) + timedelta(seconds=self.seconds)
 
-    def after(self, previous: "Outcome | None") -> "Outcome":
-        """The outcome with the state that follows from the previous one."""
+    def after(self, previous: "Outcome | None", channels: Sequence[str] = CHANNELS) -> "Outcome":
+        """The outcome with the state that follows from the previous one, for the channels that are set up."""
         was_failing = previous is not None and previous.exit_code != 0
         if self.exit_code:
             # The reason does not distinguish failures, because it may contain changing numbers.
@@ -90,12 +91,13 @@ class Outcome:
                 failing_since=previous.failing_since if was_failing else self.started_at,
                 notified=previous.notified if is_resolved else (),
             )
-        notified = () if was_failing else previous.notified if previous else CHANNELS
+        is_pending = previous is not None and previous.failing_since is not None
+        notified = () if was_failing else previous.notified if is_pending else channels
         return replace(
             self,
             last_success=self.ended_at().isoformat(timespec="seconds"),
             # The message of the recovery may be pending.
-            failing_since=previous.failing_since if previous and len(notified) < len(CHANNELS) else None,
+            failing_since=previous.failing_since if previous and (was_failing or {*channels} - {*notified}) else None,
             notified=notified,
         )
 
@@ -332,9 +334,10 @@ def _record(outcome: Outcome) -> Outcome:
             with _logging_failures(f"{path} was not locked"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(filelock.FileLock(path.with_name(f".{path.name}.lock")))
-        outcome = outcome.after(read_outcome(path) if path else None)
+        channels = tuple(compress(CHANNELS, (Notify().webhook_url, luigi.notifications.email().receiver)))
+        outcome = outcome.after(read_outcome(path) if path else None, channels)
         # Channels are independent, so that a failed one does not affect the others.
-        for channel in CHANNELS:
+        for channel in channels:
             if channel not in outcome.notified and _notify(channel, outcome):
                 outcome = replace(outcome, notified=(*outcome.notified, channel))
         if path:
@@ -349,14 +352,13 @@ def _record(outcome: Outcome) -> Outcome:
 
 
 def _notify(channel: str, outcome: Outcome) -> bool:
-    """Send the outcome. Return whether it was accepted, or the channel is not set up."""
+    """Send the outcome. Return whether it was accepted."""
     with _logging_failures(f"The message was not sent by {channel}"):
         address, content = Notify().webhook_url, message(outcome)
         if channel == "webhook":
-            return not address or send(address, content)
-        if luigi.notifications.email().receiver:
-            # Luigi logs its own failures.
-            luigi.notifications.send_error_email(content["text"], _as_text(content))
+            return send(address, content)
+        # Luigi logs its own failures.
+        luigi.notifications.send_error_email(content["text"], _as_text(content))
         return True
     return False
 

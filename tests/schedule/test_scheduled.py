@@ -49,7 +49,7 @@ def test_an_incident_is_reported_once_and_so_is_its_end(unattended, webhook):
     for day in (DAY, "2026-11-02"):
         assert unattended.nightly(day=day).returncode == 0
     assert [message["event"] for message in webhook.taken] == ["failure", "recovery"]
-    assert (unattended.outcome().exit_code, unattended.outcome().notified) == (0, CHANNELS)
+    assert (unattended.outcome().exit_code, unattended.outcome().notified) == (0, ("webhook",))
     assert webhook.secret not in everything_written(unattended.root.parent)
     assert webhook.secret not in failed.stderr + failed.stdout
 
@@ -185,7 +185,7 @@ def test_a_webhook_that_is_down_changes_no_exit_code_and_gets_the_recovery(unatt
     assert done.returncode == 3
     assert "The notification was not accepted. The next run sends it again." in done.stderr
     failed = unattended.outcome()
-    assert failed.notified == ("mail",)
+    assert failed.notified == ()
     assert unattended.nightly().returncode == 0
     (recovery,) = webhook.taken
     assert recovery["event"] == "recovery"
@@ -255,10 +255,11 @@ def ended(exit_code: int = 0, stage: str = "", day: int = 1) -> Outcome:
 )
 def test_a_changed_outcome_is_sent_once_and_again_until_it_is_accepted(tmp_path, monkeypatch, codes, down, sent):
     monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "deep" / "last_outcome.json")
+    monkeypatch.setattr(scheduled, "Notify", lambda: SimpleNamespace(webhook_url="http://hooks.example.org"))
     messages = []
     for number, code in enumerate(codes):
         asked = []
-        notify = lambda channel, outcome, n=number, a=asked: channel == "mail" or a.append(outcome) or n not in down  # noqa: E731
+        notify = lambda _, outcome, n=number, a=asked: a.append(outcome) or n not in down  # noqa: E731
         monkeypatch.setattr(scheduled, "_notify", notify)
         scheduled._record(ended(code, "Train" if code else "", day=number + 1))
         messages.append(len(asked))
@@ -322,6 +323,12 @@ def test_the_outcome_states_the_last_success_and_since_when_runs_fail():
     assert outcome.last_success == "2026-11-05T02:01:30+00:00"
 
 
+def test_a_channel_that_is_set_up_later_needs_no_message_of_a_success():
+    before = ended(0).after(ended(3).after(None, ()), ())
+    assert (before.notified, before.failing_since is None) == ((), False)
+    assert ended(0).after(ended(0).after(before, ()), CHANNELS).notified == CHANNELS
+
+
 def test_a_recovery_that_was_not_accepted_still_states_since_when_runs_failed():
     recovery = ended(0, day=3).after(ended(3, day=2).after(None))
     assert ended(0, day=4).after(recovery).failing_since == "2026-11-02T02:00:00+00:00"
@@ -353,8 +360,7 @@ def test_a_full_disk_only_logs(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "last_outcome.json")
     monkeypatch.setattr(scheduled, "write_outcome", full)
-    monkeypatch.setattr(scheduled, "_notify", lambda *_: True)
-    assert scheduled._record(ended(6)).notified == CHANNELS
+    assert scheduled._record(ended(6)).notified == ()
     assert "The outcome of this run was not recorded: [Errno 28] No space left on device" in caplog.text
 
 
