@@ -205,6 +205,16 @@ def test_labels_may_be_texts_or_numbered_in_labels_txt(tmp_path):
     assert resolved(path).label_names == ("owl", "cat", "dog")
 
 
+def test_the_labels_may_have_a_name_that_other_programs_write(tmp_path):
+    table = pyarrow.parquet.read_table(write_parquet(tmp_path / "pets.parquet", rows_of("train"), names=()))
+    for column in ("Labels", "kind"):
+        pyarrow.parquet.write_table(table.rename_columns(["image", column]), tmp_path / "pets.parquet")
+        if column == "Labels":
+            assert resolved(tmp_path / "pets.parquet").label_names == ("0", "1")
+    with pytest.raises(SettingsError, match="The file has the columns image, kind"):
+        resolved(tmp_path / "pets.parquet")
+
+
 def test_a_column_may_contain_the_splits(tmp_path):
     table = pyarrow.parquet.read_table(write_parquet(tmp_path / "pets.parquet", rows_of("train")))
     parts = pa.array(["train", "val", "test"] * 4)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.sources.containers import MAX_BYTES, ContainerSource
 from pipeline.sources.files import Address, Example, UndecodableError, cached_until_replaced, reading_damaged
+from pipeline.sources.table import KNOWN_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,7 @@ class Parquet(ContainerSource):
         schema = read_schema(path)
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
         labels = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
+        labels = labels or [name for name in schema.names if name.lower() in KNOWN_COLUMNS["label"]]
         if self.settings.label_column in schema.names:
             labels = [self.settings.label_column]
         image = self.column("image_column", _image_columns(schema), schema.names)
