@@ -141,5 +141,6 @@ def _is_readable(value: object) -> bool:
 def _show(value: object) -> str:
     if isinstance(value, list):
         value = ", ".join(map(_show, value))
-    text = "none" if value in (None, "") else printable(str(value))
+    # A negative number stands for the value of the training recipe.
+    text = "none" if value in (None, "") else "recipe" if value == -1.0 else printable(str(value))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -10,6 +10,7 @@ from pipeline.report.data.reading import leaves, read_run
 from pipeline.report.data.scenarios import differing, facts
 from pipeline.report.formats import MISSING, device_verified, plain, yes_no
 from pipeline.runs.record import names
+from pipeline.settings.training import OF_THE_RECIPE
 
 _DIGEST_LETTERS = 12
 
@@ -62,7 +63,8 @@ def _show(value: Any) -> str:
         return yes_no(value)
     if isinstance(value, float):
         # About four significant digits.
-        return f"{value:,.{4 if abs(value) < 1 else 2 if abs(value) < 1_000 else 0}f}"
+        digits = 4 if abs(value) < 1 else 2 if abs(value) < 1_000 else 0
+        return "recipe" if value == OF_THE_RECIPE else f"{value:,.{digits}f}"
     if isinstance(value, int):
         return f"{value:,}"
     text = MISSING if value is None else plain(", ".join(map(str, value)) if isinstance(value, list) else value, 60)

@@ -140,10 +140,11 @@ class Sweep(NamedTuple):
 def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
     """Plot a metric by a setting or by time, a panel per sweep."""
     for sweep, axes in zip(sweeps, panels, strict=True):
-        xs = list(dict.fromkeys(point[0] for line in sweep.lines for point in line))
+        xs = sorted({point[0] for line in sweep.lines for point in line}, key=lambda x: (isinstance(x, str), x))
         are_numbers = not any(isinstance(x, str) for x in xs)
-        for line, color, marker in zip(sweep.lines, cycle(COLORS), cycle(MARKERS), strict=False):
+        for points, color, marker in zip(sweep.lines, cycle(COLORS), cycle(MARKERS), strict=False):
             style = {"color": color, "marker": marker, "markersize": 5.5, "linewidth": 1.5 * sweep.is_connected}
+            line = sorted(points, key=lambda point: xs.index(point[0]))
             places = [point[0] if are_numbers else xs.index(point[0]) for point in line]
             heights = _heights(point[1] for point in line)
             axes.plot(places, heights, label=line[0][3], gid=LABELED if sweep.is_connected else None, **style)
@@ -155,13 +156,14 @@ def plot_sweeps(sweeps: Sequence[Sweep], *panels: Axes) -> None:
             _scale(axes.set_xscale, xs, _THREE_DOUBLINGS if sweep.is_connected else _DECADE)
             if sweep.is_connected:
                 # Only values of the setting are ticks.
-                axes.set_xticks(spread(sorted(xs), 6))
+                axes.set_xticks(spread(xs, 6))
             axes.minorticks_off()
             axes.xaxis.set_major_formatter(_SHORT)
             axes.fmt_xdata = lambda x, name=sweep.x_name: f"{name} {x:,.6g}"
         else:
-            axes.set_xticks(range(len(xs)), xs)
-            axes.fmt_xdata = lambda x, names=tuple(xs): names[round(x)]
+            names = [x if isinstance(x, str) else f"{x:,.6g}" for x in xs]
+            axes.set_xticks(range(len(xs)), names)
+            axes.fmt_xdata = lambda x, names=names: names[round(x)]
         axes.yaxis.set_major_formatter(_SHORT)
         axes.fmt_ydata = "{:,.4g}".format
         _tick_sparsely(axes, in_percent=sweep.in_percent)

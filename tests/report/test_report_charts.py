@@ -101,16 +101,25 @@ def test_the_metric_is_drawn_by_time_and_by_each_setting_that_differs(make_run):
     ]  # fmt: skip
     assert [len(line) for line in panels[1].lines] == [3, 3]
     assert {line[0][3] for line in panels[1].lines} == {"learning rate 0.1", "learning rate 0.2"}
-    x, mean, deviation, _ = panels[1].lines[0][0]
+    x, mean, deviation, _ = min(panels[1].lines[0])
     assert (x, mean, deviation) == (128, pytest.approx(0.133), pytest.approx(0.01 / 2**0.5))
 
 
 def test_a_setting_of_words_or_of_the_recipe_is_a_category(make_run):
     panels = panels_of(make_run, {"learning_rate": -1.0}, {"learning_rate": 0.1}, {"augment": "flip"})
     values = {panel.x_name: {point[0] for line in panel.lines for point in line} for panel in panels[1:]}
-    assert values == {"learning rate": {"recipe", "0.1"}, "augment": {"none", "flip"}}
+    assert values == {"learning rate": {"recipe", 0.1}, "augment": {"none", "flip"}}
     drawing = draw(Chart("sweeps", partial(plot_sweeps, panels), panels=len(panels)))
     assert {"recipe", "flip"} <= set(texts(drawing.svg))
+
+
+def test_values_beside_that_of_the_recipe_are_in_ascending_order(make_run):
+    rates = [0.3712, 0.6148, -1.0, 0.2012]
+    panels = panels_of(make_run, *({"learning_rate": rate, "test_accuracy": rate / 9 + 0.5} for rate in rates))
+    ticks = texts(draw(Chart("sweep", partial(plot_sweeps, panels[1:]), panels=1)).svg)
+    assert [tick for tick in ticks if tick in ("0.2012", "0.3712", "0.6148", "recipe")] == [
+        "0.2012", "0.3712", "0.6148", "recipe"
+    ]  # fmt: skip
 
 
 def test_seeds_are_no_sweep(make_run):

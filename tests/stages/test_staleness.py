@@ -98,6 +98,8 @@ def test_a_changed_input_has_a_short_phrase_without_digests(old, new, phrases):
 
 def test_an_empty_setting_is_shown_as_none():
     assert differences({"settings": {"augment": ""}}, {"settings": {"augment": "flip"}}) == ["augment: none → flip"]
+    old, new = ({"settings": {"learning_rate": rate}} for rate in (-1.0, 0.6148))
+    assert differences(old, new) == ["learning_rate: recipe → 0.6148"]
 
 
 def test_control_characters_of_the_data_reach_neither_terminal_nor_log():

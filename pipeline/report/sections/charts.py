@@ -100,20 +100,18 @@ def _panels(rows: Sequence[Row], metric: str) -> Iterator[Sweep]:
         yield Sweep(title, "training time, s", times, is_accuracy, is_connected=False)
     for name in swept:
         others = [other for other in swept if other != name]
-        values = [facts[name] for facts in settings]
-        # Values of a recipe have no place on a numeric axis.
-        is_numeric = all(isinstance(value, int | float) and value >= 0 for value in values)
         measures = [(title, metric, is_accuracy)]
         if name in ("global_batch_size", "effective_device") and all(row.epoch_seconds.mean for row in rows):
             measures.append(("Epoch time, s", "epoch_seconds", False))
         for measure, field, in_percent in measures:
             lines: dict[str, list] = {}
             for row, facts in zip(rows, settings, strict=True):
-                x = facts[name] if is_numeric else setting_word(facts[name])
+                # Values of a recipe have no place on a numeric axis.
+                is_number = isinstance(facts[name], int | float) and facts[name] >= 0
+                x = facts[name] if is_number else setting_word(facts[name])
                 label = _label(facts, others)
                 lines.setdefault(label, []).append((x, *_point(row, field), label or fmt.model_and_recipe(row.run)))
-            ordered = [sorted(line, key=lambda point: point[0]) for line in lines.values()]
-            yield Sweep(measure, field_label(name), ordered, in_percent, is_connected=True)
+            yield Sweep(measure, field_label(name), [*lines.values()], in_percent, is_connected=True)
 
 
 def _point(row: Row, field: str) -> tuple[float | None, float | None]:
