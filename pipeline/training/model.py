@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import SettingsError, message
+from pipeline.errors import SettingsError, message, plural
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.models.build import build_for_task, check_training, find_adapter, find_recipe, has_depthwise_convolutions
 from pipeline.models.efficientnet_lite import imagenet_weights
@@ -227,7 +227,7 @@ def _load_initial(model: keras.Model, settings: TrainSettings, initial: InitialW
         # Preprocessing layers cache values that they derive from their weights.
         if name in loaded and hasattr(layer, "finalize_state"):
             layer.finalize_state()
-    _logger.info("Loaded initial weights from %s into %s.", file, _listed(loaded))
+    _logger.info("Loaded initial weights from %s into %s.", file.name, plural(len(loaded), "layer"))
     for layer, reason in omitted.items():
         _logger.info("Layer %s keeps its seeded weights: %s", layer, reason)
     return loaded, omitted

@@ -92,7 +92,7 @@ def _described(request: TrainRequest, manifest: Mapping, problem: Problem) -> st
     elif task.meaning == VALUES:
         labels = f", {plural(len(names), 'value')}: {', '.join(names[:_MAX_LABELS])}"
     elif counts := manifest["splits"]["train"].get("label_counts"):
-        named = [f"{name} {count:,}" for name, count in counts.items()][:_MAX_LABELS]
+        named = [f"{name} ({count:,})" for name, count in counts.items()][:_MAX_LABELS]
         labels = f", {len(names)} labels: {', '.join(named)}{', …' if len(names) > _MAX_LABELS else ''}"
     chosen = ", ".join(f"{name} = {value}" for name, value in request.chosen.items() if value)
     return f"Data: {splits} {units.examples} of {shape}{labels}" + (f". Chose {chosen} for them." if chosen else ".")

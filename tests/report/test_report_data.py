@@ -73,7 +73,8 @@ def test_size_and_form_of_the_images_and_warnings_are_beside_the_examples(make_r
     write_evaluation(folder, data_warnings=[["Few <b>", "Long."], ["Unequal labels", "Longer."]])
     section = render([folder], tmp_path / "out")["report.html"].partition('<h2 id="records">Data</h2>')[2]
     for part in (
-        '<p class="finding">Few &lt;b&gt;. Unequal labels.</p>',
+        "<p><b>Few &lt;b&gt;</b>: Long.</p>",
+        "<p><b>Unequal labels</b>: Longer.</p>",
         "<dt>Stored images</dt><dd>192×192×3, jpeg, crop, from shorter sides of 143 to 442 pixels, median 240, "
         "much larger ones reduced to a shorter side of 221 pixels, quality 92</dd>",
         "<dt>Size on disk</dt><dd>20.0 MB, 20,000 bytes per image</dd>",

@@ -57,6 +57,7 @@ def test_a_dropped_image_gets_labels_with_probabilities(browser, tmp_path):
             status, rows = shown(browser, "Prediction: dark")
             # The other label is a tag, which stays text.
             assert (status, rows) == ("Prediction: dark", ["dark 99.8%", "<b>light</b> 0.2%"])
+            assert browser.find_element(By.TAG_NAME, "caption").text == "Probabilities"
             assert not Axe().run(browser)["violations"]
         image = browser.find_element(By.TAG_NAME, "img")
         WebDriverWait(browser, 20).until(lambda _: image.get_property("naturalWidth") == 50)

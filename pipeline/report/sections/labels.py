@@ -183,7 +183,7 @@ def _label_errors(facts: data.LabelEvaluation, predictions: data.Predictions) ->
         Text(f"Suspected label errors: {of_total}", "heading"),
         Text("Candidates only. Check them by eye. A less accurate model suspects more labels."),
         Links([("label_errors.csv", "label_errors.csv")], {"label_errors.csv": file.getvalue()}),
-        Box("fold", [table], f"The {number(len(shown))} most suspect"),
+        Box("fold", [table], f"The {number(len(shown))} most suspect".replace("The 1 ", "The ")),
     ]
 
 

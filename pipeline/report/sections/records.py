@@ -38,7 +38,7 @@ def _summary(run: Run) -> Iterator[Block]:
     labels = f" of {plural(len(values['labels']), 'label')}" if values.get("labels") else ""
     data = f"The run used {fmt.data_phrase(run)}{counts}{labels}."
     yield Text(" ".join([data, _CONTENT[fmt.data_verified(run)], *_division(run)]))
-    yield Text(" ".join(f"{headline}." for headline, _ in data_warnings(run)), "finding")
+    yield from (Text(explanation, lead=headline) for headline, explanation in data_warnings(run))
     if stored := run.records:
         smallest, median, largest = map(fmt.number, (stored.smallest_side, stored.median_side, stored.largest_side))
         sides = f"from shorter sides of {smallest} to {largest} pixels, median {median}" if stored.median_side else ""

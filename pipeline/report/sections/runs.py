@@ -1,7 +1,7 @@
 """Section of runs, with command, settings, files, metrics, receipt, times, evaluation and exports."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
@@ -93,6 +93,11 @@ def _repeat(report: Report, run: Run) -> list[Block]:
     return [*titled("Repeat this run", *blocks), Links(links)]
 
 
+def _layers(names: Iterable[str]) -> str:
+    names = [fmt.plain(name, 60) for name in names]
+    return f"{len(names)}, from {names[0]} to {names[-1]}" if len(names) > 2 else fmt.joined(*names)
+
+
 def _known(*facts: tuple[str, str | bool | None]) -> _Pairs:
     return ((label, text) for label, text in facts if text)
 
@@ -163,10 +168,10 @@ def circumstances(run: Run) -> _Pairs:
         ("Model output", run.outputs == "logits" and "logits (their softmax gives probabilities)"),
         ("Initial weights", weights and f"{fmt.plain(source)}, sha256 {weights}"),
         ("Adapted on", beginning.adapted_examples and f"{fmt.number(beginning.adapted_examples)} train examples"),
-        ("Layers with initial weights", fmt.plain(", ".join(beginning.taken), 400)),
-        ("Layers without initial weights", fmt.plain(", ".join(beginning.left), 400)),
+        ("Layers with initial weights", _layers(beginning.taken)),
+        ("Layers without initial weights", _layers(beginning.left)),
         ("Features of frozen layers", beginning.features and f"{fmt.plain(beginning.features, 20)} by this run"),
-        ("Frozen", fmt.plain(", ".join(beginning.frozen), 400)),
+        ("Frozen", _layers(beginning.frozen)),
         ("Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"),
         ("Augmentation", run.augment and augmented),
         ("Selected weights", selected and f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"),
