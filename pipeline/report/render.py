@@ -32,6 +32,8 @@ from pipeline.report.templating import TEMPLATES, escaped, render
 
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
 _MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
+# Whitespace without width for rich, which breaks lines there.
+_BREAK = "\x1f"
 _MAX_MISTAKES, _MAX_CHART_ROWS = 5, 8
 #: Width of the text if standard output is no terminal.
 PIPED_COLUMNS = 120
@@ -207,7 +209,7 @@ def _as_text(parts: Iterable[RenderableType], width: int) -> str:
     console = Console(file=file, width=width, color_system=None, force_terminal=False, force_jupyter=False)
     for part in parts:
         console.print(RichText(part) if isinstance(part, str) else part)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in file.getvalue().replace(_BREAK, "").splitlines()) + "\n"
 
 
 def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
@@ -229,7 +231,8 @@ def _grid(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTabl
     for row in rows:
         # Numbers have no notes in a grid.
         texts = [cell.text if column.is_number else _text(cell) for column, cell in zip(columns, row, strict=True)]
-        grid.add_row(*(RichText(text.replace(" / ", "\n").replace(" ±", "\n±")) for text in texts))
+        texts = [text.replace(" / ", "\n").replace(" ±", "\n±").replace("_", f"_{_BREAK}") for text in texts]
+        grid.add_row(*map(RichText, texts))
     return grid
 
 

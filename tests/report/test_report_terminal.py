@@ -54,6 +54,7 @@ def test_the_terminal_shows_the_visible_columns_of_the_scoreboard_at_any_width(m
         assert "hosts" not in text
         for cell in ("1,024", "73.80%", "24.80", "10,012", "*airben"):
             assert cell in text
+    assert {"*airbench_convnet_", "small"} <= {*text.split()}
 
 
 def test_the_terminals_width_is_found_and_what_is_piped_has_120_columns():
