@@ -11,7 +11,7 @@ from pipeline.optional_packages import install_command
 
 # Cause → pattern of the exception's text. A cause begins with its device, and the first match counts.
 _PATTERNS = {
-    "tpu_build": r"unsupported",
+    "tpu_build": r"TensorFlow has no TPU support",
     "tpu_packages": r"ml_dtypes|jaxlib?\b|_ARRAY_API|numpy\.core\.multiarray failed",
     "tpu_permission": r"/dev/(accel|vfio)\S*.*(Permission denied|not permitted|EACCES|EPERM)",
     "tpu_metadata": r"(instance|TPU) metadata|metadata server|metadata\.google\.internal",
@@ -39,7 +39,7 @@ def _cause_and_remedy(name: str, text: str) -> tuple[str, str]:
     another_device = "or choose another device with [Train] device"
     causes = {
         "": f"It could not be initialized for an unknown reason: {text}",
-        "tpu_build": "This build of TensorFlow has no TPU support.",
+        "tpu_build": "TensorFlow has no TPU support.",
         "tpu_packages": "The installed libraries need different versions of ml_dtypes, JAX or NumPy.",
         "tpu_permission": "This user cannot open the TPU's device files (/dev/vfio or /dev/accel).",
         "tpu_metadata": "The metadata server, which assigns a rank to each TPU host, does not respond.",
@@ -53,7 +53,7 @@ def _cause_and_remedy(name: str, text: str) -> tuple[str, str]:
     }
     remedies = {
         "": f"Read the message, {another_device}.",
-        "tpu_build": f"Install JAX on the TPU host with {install_command('jax-tpu')}, {another_device}.",
+        "tpu_build": f"Set [Train] backend = jax, which needs {install_command('jax-tpu')}, {another_device}.",
         "tpu_packages": f"Install the versions of this release into a fresh environment with {install_command()}.",
         "tpu_permission": "Add the user to the group that owns them. In a container, pass the devices through.",
         "tpu_metadata": "Run on the TPU VM itself, with its metadata server, or set TPU_SKIP_MDS_QUERY=1 and the "

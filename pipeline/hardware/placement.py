@@ -68,8 +68,14 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
     except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
             raise
-        mismatch, reason, device = error.mismatch, _fallback(reason, device), "cpu"
-        fields = runtime.place_on(device, settings)
+        mismatch, unavailable = error.mismatch, device
+        try:
+            device = "gpu" if unavailable == "tpu" and runtime.num_gpus() else "cpu"
+            fields = runtime.place_on(device, settings)
+        except HardwareMismatchError:
+            # JAX also counts GPUs that it cannot use.
+            device, fields = "cpu", runtime.place_on("cpu", settings)
+        reason = _fallback(reason, unavailable, device)
     fields |= {"runtime": runtime, "requested_device": requested, "effective_device": device}
     return Placement(device_reason=reason, mismatch=mismatch, **fields)
 
@@ -120,8 +126,8 @@ def choose_jit_compile(requested: str, placement: Placement) -> bool:
 
 
 @message
-def _fallback(reason: str, device: str) -> str:
-    return f"{reason}, but {device} is unavailable. Using cpu"
+def _fallback(reason: str, unavailable: str, device: str) -> str:
+    return f"{reason}, but {unavailable} is unavailable. Using {device}"
 
 
 @message

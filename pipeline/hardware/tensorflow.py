@@ -39,7 +39,8 @@ class TensorFlow(Runtime):
     def place_on(self, device: str, settings: TrainSettings) -> dict:
         if device == "tpu":
             # JAX alone supports TPUs.
-            raise explain("tpu", RuntimeError("unsupported"))
+            cause = "TensorFlow has no TPU support" if machine.tpu_chips() else "no TPU devices"
+            raise explain("tpu", RuntimeError(cause))
         strategy = _on_cpu(settings.replicas) if device == "cpu" else _on_gpu()
         return {"strategy": strategy, "num_replicas": strategy.num_replicas_in_sync}
 

@@ -213,6 +213,7 @@ def _examined(name: str, task: Task, precision: str) -> str:
     if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, task, precision)
+    _warn_of_unseeded(name, model, inputs)
     if task.meaning != DISTRIBUTION:
         return VALUES if task.meaning == VALUES else PROBABILITIES
     # This check precedes the sums, because sums of a few examples may be 1 by chance.
@@ -222,9 +223,9 @@ def _examined(name: str, task: Task, precision: str) -> str:
     return PROBABILITIES if are_probabilities else LOGITS
 
 
-def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
+def _outputs(name: str, model: keras.Model, inputs: np.ndarray, *, training: bool = False) -> np.ndarray:
     # Some layers assume training unless they are told.
-    outputs = _call("model", name, partial(model, training=False), inputs)
+    outputs = _call("model", name, partial(model, training=training), inputs)
     if isinstance(outputs, dict | list | tuple):
         raise _refusal(name, f"the model has {len(outputs)} outputs instead of 1")
     return keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
@@ -243,6 +244,22 @@ def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.
                 "its outputs depend on later characters, which they predict. Remove Bidirectional, and set "
                 'padding="causal" in convolutions and use_causal_mask=True in attention',
             )
+
+
+def _warn_of_unseeded(name: str, model: keras.Model, inputs: np.ndarray) -> None:
+    """Warn of random operations whose state is in no variable, so that a checkpoint does not restore it."""
+    variables, outputs = model.non_trainable_variables, []
+    values = [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    for _ in range(2):
+        outputs.append(_outputs(name, model, inputs, training=True))
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+    if not np.allclose(*outputs, rtol=1e-3, atol=1e-4, equal_nan=True):
+        _logger.warning(
+            "A run of %s that is resumed gets other weights, because its random operations have no state in the model. "
+            "Pass a keras.random.SeedGenerator to them.",
+            name,
+        )
 
 
 def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, task: Task, precision: str) -> None:

@@ -247,11 +247,12 @@ def job_of(argument: str, run: str | None) -> tuple[Job, dict]:
     """The job that predicts with a run, by default in the views of its evaluation, and the manifest of its records."""
     folder, record = trained_run(argument, run)
     expected, place = record.records_fingerprint, root_folder() / layout.RECORDS
-    manifest = next((one for _, one in manifests_in(place) if one["fingerprint"] == expected), None)
-    if not manifest:
+    manifest = next((one for _, one in manifests_in(place) if one["fingerprint"] == expected), {})
+    # Version 0.1 did not write the range.
+    if "value_range" not in manifest.get("source", ()):
         raise SettingsError(
-            f"{argument}: expected the run's records {expected[:12]} in {place}, found none. Rebuild them with the "
-            'settings of that run and "tensorcraft run".'
+            f"{argument}: expected the run's records {expected[:12]} of version 0.2 or later in {place}, found none. "
+            'Rebuild them with the settings of that run and "tensorcraft run".'
         )
     job = Job(
         run=str(folder),

@@ -24,7 +24,8 @@ def no_accelerator() -> None:
 
 # Device, exception as the libraries raise it, words of the cause and the remedy.
 FAILURES = [
-    ("tpu", RuntimeError("unsupported"), "TensorFlow has no TPU support", "EXTRA=jax-tpu"),
+    ("tpu", RuntimeError("TensorFlow has no TPU support"), "TensorFlow has no TPU support", "backend = jax"),
+    ("tpu", RuntimeError("no TPU devices"), "lists no TPU", "TPU host"),
     ("tpu", ImportError("libtpu.so: cannot open shared object file"), "libtpu could not be loaded", "Install libtpu"),
     ("tpu", RuntimeError("The TPU is already in use by process with pid 4711. Not attempting to load libtpu.so"),
      "Another process uses the TPU", "end it"),
@@ -91,19 +92,27 @@ def test_a_fallback_says_what_it_is(device):
     assert placed.device_reason == f"[Train] device = {device}, but {device} is unavailable. Using cpu"
 
 
-def test_a_fallback_from_a_tpu_is_the_cpu_where_the_driver_lists_a_gpu(monkeypatch):
+def test_a_tpu_that_tensorflow_cannot_use_is_no_absent_tpu(monkeypatch):
+    for chips, cause in (["TPU v5e"], "TensorFlow has no TPU support"), ([], "lists no TPU"):
+        monkeypatch.setattr("pipeline.machine.tpu_chips", lambda chips=chips: chips)
+        with pytest.raises(HardwareMismatchError, match=cause):
+            place(TrainSettings(device="tpu", backend="tensorflow"))
+
+
+@pytest.mark.parametrize("usable", ["gpu", "cpu"])
+def test_a_fallback_from_a_tpu_is_the_gpu_if_the_backend_can_use_it(monkeypatch, usable):
     from pipeline.hardware.jax import Jax
 
     def place_on(_, device, settings):
-        if device == "cpu":
+        if device in ("cpu", usable):
             return {"strategy": (), "num_replicas": 1}
         raise explain(device, RuntimeError(f"no platforms that are instances of {device} are present"))
 
     monkeypatch.setattr("pipeline.machine.nvidia_cards", lambda: ["a card"])
     monkeypatch.setattr(Jax, "place_on", place_on)
     placed = place(TrainSettings(device="tpu", backend="jax", on_mismatch="fallback"), Jax())
-    assert (placed.effective_device, placed.mismatch["device"]) == ("cpu", "tpu")
-    assert placed.device_reason.endswith(", but tpu is unavailable. Using cpu")
+    assert (placed.effective_device, placed.mismatch["device"]) == (usable, "tpu")
+    assert placed.device_reason.endswith(f", but tpu is unavailable. Using {usable}")
 
 
 @pytest.mark.usefixtures("no_accelerator")

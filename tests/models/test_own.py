@@ -120,6 +120,17 @@ def test_layers_and_models_in_the_package_of_the_user_need_no_registration(packa
     assert kind_of_outputs(TASK, "my_package.other:build", "float32") == "logits"
 
 
+@pytest.mark.parametrize("seed", ["None", "self.seeds"])
+def test_random_operations_whose_state_is_not_in_the_model_are_reported(package, caplog, seed):
+    noise = "class Noise(layers.Layer):\n    def __init__(self, **kwargs):\n        super().__init__(**kwargs)\n"
+    noise += "        self.seeds = keras.random.SeedGenerator(1)\n\n    def call(self, x, training=False):\n"
+    noise += f"        return x + keras.random.normal(keras.ops.shape(x), seed={seed}) if training else x\n\n"
+    known = "layers.RandomFlip(), layers.Rescaling(1 / 255), layers.BatchNormalization(), layers.Dropout(0.5), Noise()"
+    package(other=START + noise + stack(known, FLAT, "layers.Dense(n)"))
+    kind_of_outputs(TASK, "my_package.other:build", "float32")
+    assert ("Pass a keras.random.SeedGenerator to them." in caplog.text) == (seed == "None")
+
+
 def test_a_subclassed_model_that_keras_cannot_save_is_built_by_its_code(package, caplog):
     package()
     caplog.set_level(logging.INFO)
