@@ -179,7 +179,9 @@ def format_table(report: Report, *, width: int | None = None) -> str:
     parts += [verdict(report), *findings(report)]
     for section in sections(report, TERMINAL):
         # Without a request, no experiment is more important than another, and none is folded.
-        opened = section.blocks if report.current else [b for a in section.blocks for b in getattr(a, "blocks", [a])]
+        opened = section.blocks
+        if not report.current:
+            opened = [inner for block in section.blocks for inner in getattr(block, "blocks", [block])]
         blocks = [block for block in opened if block and isinstance(block, Table | Text)]
         parts += ["", section.title] if blocks else []
         for block in blocks:

@@ -124,7 +124,9 @@ def build_report(
     published: Sequence[PublishedRow] = (),
     searches: Sequence[Search] = (),
 ) -> Report:
-    """Collect runs into a report. Unreadable runs are logged and omitted. ValueError: A requested run is not readable.
+    """Collect runs into a report. Damaged runs are logged and omitted.
+
+    DamagedArtifactError: A requested run is damaged. ValueError: A requested run is not among the folders.
 
     Args:
         run_folders: Folders of finished or skipped runs, in any order.
@@ -141,6 +143,10 @@ def build_report(
     folder_runs = sorted(distinct.values(), key=lambda pair: age_order(pair[1]), reverse=True)
     runs = [run for _, run in folder_runs]
     if unknown := set(current).difference(run.fingerprint for run in runs):
+        for folder in run_folders:
+            if folder.name.endswith(min(unknown)[:12]):
+                # Its error names the file.
+                read_run(folder)
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
     requested = [pair for fingerprint in current for pair in folder_runs if pair[1].fingerprint == fingerprint]
     rows = with_speedups(scenarios(runs))

@@ -12,6 +12,8 @@ from html_outline import Outline
 from luigi_process import PROJECT
 from report_runs import EPOCH, NAMES, RUN, published, render, report_of, run_of, write_evaluation
 
+from pipeline.errors import DamagedArtifactError
+
 
 def setup_module() -> None:
     global PUBLISHED, Spread, build_report, format_table, metric
@@ -263,6 +265,15 @@ def test_a_loss_of_any_size_does_not_stop_the_report(make_run, tmp_path, loss):
 def test_a_current_run_that_is_not_among_the_runs_is_refused(make_run):
     with pytest.raises(ValueError, match="current: expected fingerprints"):
         build_report([make_run()], current=["f" * 64])
+
+
+def test_a_requested_run_that_is_damaged_ends_the_report_with_the_name_of_its_file(make_run):
+    folder = make_run(f"cifar10-{'a' * 12}", fingerprint="a" * 64)
+    (folder / "metrics.jsonl").write_text("{")
+    folders = [make_run(fingerprint="b" * 64), folder]
+    with pytest.raises(DamagedArtifactError, match=rf"^{re.escape(str(folder))}/metrics\.jsonl"):
+        build_report(folders, current=["a" * 64])
+    assert len(build_report(folders, current=["b" * 64]).runs) == 1
 
 
 def test_no_run_at_all_still_renders(tmp_path):

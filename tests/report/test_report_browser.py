@@ -544,7 +544,9 @@ def test_two_to_four_ticked_rows_are_compared(cleared, page_of_rows, in_a_window
     titles = (
         "return [...document.querySelectorAll('section[aria-labelledby=compare] circle title')].map(e => e.textContent)"
     )
-    assert {"A, epoch 10: 70.00%", "B, epoch 1: 61.00%", "A, epoch 10: 1.2"} <= set(cleared.execute_script(titles))
+    assert {"A, epoch 10: 70.00%", "B, training, epoch 1: 50.00%", "A, training, epoch 10: 0.02"} <= set(
+        cleared.execute_script(titles)
+    )
     boxes["512"].click()
     boxes["1,024"].click()
     assert not boxes["256"].is_enabled(), "four rows at most"

@@ -8,11 +8,19 @@ from report_runs import cells_of, report_of, write_evaluation, write_predictions
 
 
 def setup_module() -> None:
-    global Table, MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability, binomtest, findings
+    global Table, MAX_PROBABILITY, _label_table, compare, compare_data, judge_pair, paired_probability, binomtest
+    global findings
     from scipy.stats import binomtest
 
     from pipeline.report.blocks import Table
-    from pipeline.report.sections.compare import MAX_PROBABILITY, compare, compare_data, judge_pair, paired_probability
+    from pipeline.report.sections.compare import (
+        MAX_PROBABILITY,
+        _label_table,
+        compare,
+        compare_data,
+        judge_pair,
+        paired_probability,
+    )
     from pipeline.report.sections.summary import findings
 
 
@@ -102,10 +110,22 @@ def test_rows_without_common_test_data_are_not_compared(compared):
 
 def test_runs_are_compared_on_the_examples_that_only_one_of_them_gets_right(compared):
     report = compared(({"global_batch_size": 64, "test_accuracy": 0.74}, range(30)), ({}, range(20, 33)))
+    *_, examples = tables(report)
+    assert examples[0]["right"] == "A, not B"
+    assert examples[0]["names"] == "photos/30.jpg (cat), photos/31.jpg (dog), photos/32.jpg (cat)"
+    assert examples[1]["examples"] == "20"
     # Of 23 examples, 3 and 20.
     metrics = next(rows for rows in tables(report) if "metric" in rows[0])
     assert metrics[0]["difference"] == "more than noise"
     assert any("Another seed may" in getattr(block, "text", "") for block in next(compare(report)).blocks)
+
+
+def test_the_labels_that_differ_most_are_compared():
+    table = _label_table({"cat": 0.5, "dog": 0.5, "ship": 0.9}, {"cat": 0.75, "dog": 0.0, "ship": 0.9})
+    assert [[cell.text for cell in row] for row in table.visible()[1]] == [
+        ["dog", "50.0%", "0.0%", "−50.00 points"],
+        ["cat", "50.0%", "75.0%", "+25.00 points"],
+    ]
 
 
 def test_predictions_for_other_examples_are_not_compared(compared, make_run):

@@ -29,9 +29,10 @@ IDENTICAL, DIFFERENT = True, False
         ([None, None], "true", "not repeated"),
         ([IDENTICAL], "false", "bit-identical"),
         ([IDENTICAL, IDENTICAL], "true", "bit-identical: 2 of 2 runs"),
-        ([IDENTICAL, None], "true", "bit-identical: 1 of 2 runs"),
+        ([IDENTICAL, None], "true", "bit-identical: 1 of 2 runs, 1 not repeated"),
         ([DIFFERENT], "true", "differs"),
-        ([IDENTICAL, DIFFERENT, None], "true", "differs: 1 of 3 runs"),
+        ([IDENTICAL, DIFFERENT], "true", "differs: 1 of 2 runs"),
+        ([IDENTICAL, DIFFERENT, None], "true", "differs: 1 of 3 runs, 1 not repeated"),
     ],
 )
 def test_a_row_says_what_was_seen_of_its_runs(found, deterministic, said):

@@ -73,6 +73,7 @@ def test_each_experiment_has_a_scoreboard_and_the_overview_a_line_for_each(runs,
     assert re.findall("## Scoreboard: (.*)", files["report.md"]) == ["cifar10"]
     overview = files["report.html"].partition('<h2 id="overview">')[2].partition("</section>")[0]
     assert re.findall(r'<th scope="row">(\w+)</th>', overview) == ["cifar10", "mine", "mnist_cnn"]
+    assert "cpu (AMD EPYC 9B14), bfloat16" in overview, "time and hardware"
     assert files["report.html"].index('id="overview"') < files["report.html"].index('id="scoreboard"')
     # Unfolded is the one that was asked for.
     assert files["report.html"].count("of another experiment</summary>") == 2

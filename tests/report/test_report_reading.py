@@ -1,13 +1,16 @@
 """Reading: what a run's folder may say, and what is refused by file and field."""
 
+import errno
 import json
 import re
+from pathlib import Path
 
 import pytest
 from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
 from pipeline.artifacts.manifest import write_manifest
-from pipeline.errors import DamagedArtifactError
+from pipeline.artifacts.publish import publishing
+from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 from pipeline.runs.record import Mismatch
 
 
@@ -121,3 +124,17 @@ def test_a_manifest_without_settings_is_damage(make_run):
     write_manifest(folder, stage="Train", identity={"settings": 3, "upstream": {}}, details={})
     with pytest.raises(DamagedArtifactError, match=r"manifest\.json.*expected settings"):
         read_run(folder)
+
+
+def test_a_history_that_may_not_be_read_is_named_with_the_remedy(tmp_path, monkeypatch):
+    def refuse(path, **how):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    log = tmp_path / "history.jsonl"
+    log.touch()
+    monkeypatch.setattr(Path, "read_text", refuse)
+    # Not as an error of the disk, which `publishing` makes of an OSError.
+    with pytest.raises(UnreadableArtifactError) as refused, publishing(tmp_path / "report"):
+        read_history(log)
+    assert str(refused.value).startswith(f"{log}: permission denied. Nothing can rebuild")
+    assert "chmod u+rw" in str(refused.value)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import UnreadableArtifactError
 from pipeline.report.data import reading
 from pipeline.report.data.reading import Entry, read_or_none
 from pipeline.report.data.scenarios import facts, grouped
@@ -23,7 +24,11 @@ HISTORY_NAME = "history.jsonl"
 
 def read_history(path: Path) -> list[Entry]:
     """Read the entries of the log, each run once. Invalid lines are logged and skipped."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    except PermissionError:
+        problem = f"{path}: permission denied. Nothing can rebuild this list of removed runs."
+        raise UnreadableArtifactError(problem, "Allow this user to read it (chmod u+rw, or chown).") from None
     parse = partial(checked, reading.Entry, path=path, remedy="")
     entries = (read_or_none(parse, text=line, label=f"line {number}") for number, line in enumerate(lines, start=1))
     return merged(filter(None, entries))

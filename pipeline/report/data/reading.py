@@ -9,7 +9,7 @@ from pydantic import Field, SerializeAsAny
 
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.errors import DamagedArtifactError
+from pipeline.errors import DamagedArtifactError, PipelineError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.problems.results import Ranking, results_of
 from pipeline.problems.units import BYTES, Units, units_of
@@ -96,12 +96,26 @@ def read_or_none(read: Callable[..., _Read], *arguments: object, **options: obje
         return None
 
 
-def call_hook(problem: str, field: str, *arguments: object) -> Any:
-    """Call the function that a field of the problem's ``Results`` names. Return None if there is no such function."""
-    if not (hook := results_of(problem).hook(field)):
+def call_package(name: str, call: Callable[[], Any]) -> Any:
+    """Return the result of ``call``, which runs the code ``name``. Log an error of another package, and return None."""
+    try:
+        result = call()
+        # A generator raises its errors while it is consumed.
+        return list(result) if isinstance(result, Iterator) else result
+    # Code of other packages may raise any exception.
+    except Exception as error:
+        if name.startswith("pipeline."):
+            raise
+        problem = f"{name} raised {type(error).__name__}: {error}. Repair or uninstall the package that contains it."
+        _logger.warning("Section left out of the report. %s", error if isinstance(error, PipelineError) else problem)
         return None
-    result = hook(*arguments)
-    return list(result) if isinstance(result, Iterator) else result
+
+
+def call_hook(problem: str, field: str, *arguments: object) -> Any:
+    """Call the function that a field of the problem's ``Results`` names. None if there is none, see `call_package`."""
+    results = results_of(problem)
+    name = getattr(results, field)
+    return call_package(name, lambda: results.hook(field)(*arguments)) if name else None
 
 
 def split_counts(run: Run) -> dict[str, int | None]:
@@ -157,5 +171,7 @@ def _origin(folder: Path) -> dict[str, str | None]:
 
 
 def _evaluation(folder: Path, problem: str) -> Any:
-    path, schema = folder / EVALUATION_NAME, results_of(problem).hook("evaluation_schema")
-    return checked(schema, read_text(path), path) if schema and path.exists() else None
+    path, results = folder / EVALUATION_NAME, results_of(problem)
+    if not (schema := results.evaluation_schema) or not path.exists():
+        return None
+    return call_package(schema, lambda: checked(results.hook("evaluation_schema"), read_text(path), path))

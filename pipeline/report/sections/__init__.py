@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from pipeline.registry import Registry
 from pipeline.report.blocks import Section
+from pipeline.report.data.reading import call_package
 from pipeline.report.report import Report
 
 SECTIONS = Registry(
@@ -31,6 +32,7 @@ TERMINAL = ("overview", "scoreboard")
 
 
 def sections(report: Report, names: Iterable[str] | None = None, *, without: Collection[str] = ()) -> Iterator[Section]:
-    """Yield the sections with these names, or all, that have blocks."""
+    """Yield the sections with these names, or all, that have blocks. Failing ones of other packages are left out."""
     for name in (name for name in (SECTIONS if names is None else names) if name not in without):
-        yield from (section for section in SECTIONS.load(name)(report) if any(section.blocks))
+        found = call_package(SECTIONS[name], lambda name=name: SECTIONS.load(name)(report)) or ()
+        yield from (section for section in found if any(section.blocks))

@@ -1,4 +1,4 @@
-"""Comparison of two rows of the scoreboard, and data with which the page compares up to four in more detail.
+"""Comparison of two rows of the scoreboard, and data with which the page compares up to four, with their curves.
 
 Accuracies of one run each are compared on the test examples that only one of them predicts correctly (McNemar 1947).
 This does not measure the variation between seeds. Rows with several seeds are compared as in `data.changes`.
@@ -39,20 +39,18 @@ _METRICS = (
     ("examples per second", "examples_per_second", 1, 0, ""),
 )
 _NUM_JUDGED = 3
-_CURVES = ("epoch", "test_accuracy", "test_loss")
+_CURVES = ("epoch", "test_accuracy", "accuracy", "test_loss", "loss")
 _MAX_POINTS = 100
-_MAX_LABELS = 10
+_MAX_LABELS, _MAX_EXAMPLES = 10, 20
 # The page refers to these by their indices. "" means that the rows have different or unknown test data.
 _VERDICTS = ("within noise", "more than noise", "unknown, too few runs", "")
 _CHAMPION_NOTE = "p is the probability of so low a result between equal models, corrected for the number of labels."
 _SEED_NOTE = "Each row has one run. Another seed may give another result."
+_MEAN_NOTE = "The metrics are means over the seeds. Curves, labels and examples are of one seed per row."
 
 
 def compare(report: Report) -> Iterator[Section]:
-    """Yield the comparison of the two best rows with the same test data, or else of the two newest.
-
-    With JavaScript, the page adds their curves, labels and examples.
-    """
+    """Yield the comparison of the two best rows with the same test data, or else of the two newest."""
     if found := _pair(report):
         note, pair = found
         yield Section("compare", "Compare", [Text(note, "note"), *_comparison(report, *pair)])
@@ -132,11 +130,37 @@ def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
             metrics.append((title, *texts, change, judge_pair(report, *rows, field) if index < _NUM_JUDGED else ""))
     columns = [*words("metric"), *numbers("A", "B", "B − A"), *words("difference")]
     yield Table(columns, metrics, label="Metrics of A and B", style="overview")
-    yield Text(_SEED_NOTE if max(len(row.seeds) for row in rows) == 1 else "", "note")
+    yield Text(_SEED_NOTE if max(len(row.seeds) for row in rows) == 1 else _MEAN_NOTE, "note")
+    yield from (_label_table(*map(_recalls, rows)), *_example_tables(report, rows))
+
+
+def _label_table(first: dict[str, float], second: dict[str, float]) -> Table:
+    changes = {name: second[name] - first[name] for name in first if name in second}
+    largest = sorted(filter(changes.get, changes), key=lambda name: -abs(changes[name]))[:_MAX_LABELS]
+    lines = [(name, fmt.percent(first[name]), fmt.percent(second[name]), fmt.points(changes[name])) for name in largest]
+    columns = [*words("label"), *numbers("recall of A", "recall of B", "B − A")]
+    return Table(columns, lines, label="Recall of the labels that differ most", style="classes")
+
+
+def _example_tables(report: Report, rows: Sequence[Row]) -> Iterator[Table]:
+    if (right := _right(report, *rows)) is None:
+        return
+    lines, predictions, names = [], report.predictions_of(rows[0].run), _label_names(rows[0])
+    for index, pair in enumerate(("A, not B", "B, not A")):
+        examples = np.flatnonzero(right[index] & ~right[1 - index])
+        keys = [f"{fmt.plain(predictions.keys[i])} ({names[predictions.labels[i]]})" for i in examples[:_MAX_EXAMPLES]]
+        lines.append((pair, fmt.number(len(examples)), ", ".join(keys) + ", …" * (len(examples) > len(keys))))
+    columns = [*words("right"), *numbers("examples"), *words("names")]
+    yield Table(columns, lines, label="Test examples that only one row gets right", style="classes")
 
 
 def _label_names(row: Row) -> list[str]:
     return [fmt.plain(name, 24) for name in getattr(row.run.evaluation, "label_names", ())]
+
+
+def _recalls(row: Row) -> dict[str, float]:
+    classes = getattr(row.run.evaluation, "classes", ())
+    return {name: one.recall or 0.0 for name, one in zip(_label_names(row), classes, strict=False)}
 
 
 def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
@@ -149,12 +173,18 @@ def judge_pair(report: Report, first: Row, second: Row, field: str) -> str:
         noise = sampling_error(first.run.problem, getattr(first, field).mean, examples)
         is_noise = judge_change(compare_metrics(values[1], values[0], values, min_noise=noise)) == "noise"
         return "within noise" if is_noise else "more than noise"
-    one, two = report.predictions_of(first.run), report.predictions_of(second.run)
-    if field != "test_accuracy" or None in (one, two) or _test_key(first, one) != _test_key(second, two):
+    if field != "test_accuracy" or (right := _right(report, first, second)) is None:
         return "unknown, too few runs"
-    right, other = one.predicted == one.labels, two.predicted == two.labels
-    probability = paired_probability(int((right & ~other).sum()), int((other & ~right).sum()))
+    probability = paired_probability(*(int((right[index] & ~right[1 - index]).sum()) for index in (0, 1)))
     return "within noise" if probability > MAX_PROBABILITY else "more than noise"
+
+
+def _right(report: Report, *rows: Row) -> list[np.ndarray] | None:
+    """Return the right predictions of the same test examples, bool (examples,) per row, or None."""
+    predictions = [report.predictions_of(row.run) for row in rows]
+    if None in predictions or len({_test_key(row, one) for row, one in zip(rows, predictions, strict=True)}) > 1:
+        return None
+    return [one.predicted == one.labels for one in predictions]
 
 
 def _test_key(row: Row, predictions: Any) -> tuple[Any, ...]:
@@ -179,7 +209,7 @@ def compare_data(report: Report) -> str:
     data = {
         "metrics": [[title, *form] for title, _, *form in _METRICS],
         "verdicts": _VERDICTS,
-        "note": _SEED_NOTE,
+        "notes": [_SEED_NOTE, _MEAN_NOTE],
         "tests": tests,
         "shown": [fmt.run_anchor(row.run) for row in found[1]],
         "rows": entries,
@@ -207,7 +237,6 @@ def _tests(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _entry(row: Row, tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     anchor, points = fmt.run_anchor(row.run), fmt.spread(row.run.curves, _MAX_POINTS)
-    labels = zip(_label_names(row), getattr(row.run.evaluation, "classes", ()), strict=False)
     return {
         "id": anchor,
         "name": f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.run.fingerprint)[:8]})",
@@ -216,7 +245,7 @@ def _entry(row: Row, tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "means": [_rounded(getattr(row, field).mean) for _, field, *_ in _METRICS],
         "seeds": len(set(row.seeds)),
         "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
-        "recalls": {name: _rounded(one.recall or 0.0, 4) for name, one in labels},
+        "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
         "test": next((index for index, test in enumerate(tests) if anchor in test["bits"]), None),
     }
 

@@ -34,15 +34,18 @@ def overview(report: Report) -> Iterator[Section]:
         return
     rows = []
     for experiment in report.experiments:
-        best, newest, cells, latest = experiment.best, experiment.newest, [MISSING] * 2, MISSING
+        best, newest, cells, latest = experiment.best, experiment.newest, [MISSING] * 4, MISSING
         if best:
             num_runs = fmt.plural(len(best.seeds), "run") if len(best.seeds) > 1 else ""
+            hardware = f"{'' if best.run.device_verified else 'unverified '}{fmt.named_device(best.run)}"
             cells = [ranking_metric(best.run, best), fmt.joined(fmt.model_and_recipe(best.run), num_runs)]
+            cells += [fmt.number(best.train_seconds, 2), fmt.joined(hardware, fmt.computed_in(best.run))]
         if newest:
             data = "placeholder data" if newest.is_placeholder else ""
             latest = fmt.joined(ranking_metric(newest, newest) or MISSING, data, fmt.moment(newest.finished_at))
-        rows.append((fmt.plain(experiment.name), *cells, latest, _change(experiment.change)))
+        rows.append((fmt.plain(experiment.name), *cells[:2], latest, _change(experiment.change), *cells[2:]))
     columns = words("experiment", "best on the test split", "model", "newest", "change")
+    columns += words("training time, s", "hardware", is_hidden=True)
     label = "Experiments with their best row, and the newest run with its change"
     yield Section("overview", "Experiments", [Table(columns, rows, label=label, style="overview")])
 
@@ -245,7 +248,9 @@ def repeated(row: Row) -> str:
     if not results:
         return "not repeated" if row.run.deterministic == "true" else MISSING
     verdict, number = ("bit-identical", len(results)) if all(results) else ("differs", results.count(False))
-    return verdict if len(row.runs) == 1 else f"{verdict}: {number} of {len(row.runs)} runs"
+    others = len(row.runs) - len(results)
+    note = f", {others} not repeated" if others else ""
+    return verdict if len(row.runs) == 1 else f"{verdict}: {number} of {len(row.runs)} runs{note}"
 
 
 def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:

@@ -43,8 +43,10 @@ def verdict(report: Report) -> str:
     num_finished = sum(run.status != SKIPPED for run in runs)
     skipped = f", {len(runs) - num_finished} skipped" if num_finished < len(runs) else ""
     several = f"{num_finished} of {fmt.plural(len(runs), 'requested run')} finished{skipped}."
-    best = ranked([row for row in report.scenarios if not {*report.current}.isdisjoint(row.fingerprints)])[0][:1]
-    return " ".join([several, *(f"In the best row, {_metrics(row)}" for row in best)])
+    rows = [row for row in report.scenarios if not {*report.current}.isdisjoint(row.fingerprints)]
+    if len(rows) == 1 and not skipped:
+        return _metrics(rows[0])
+    return " ".join([several, *(f"In the best row, {_metrics(row)}" for row in ranked(rows)[0][:1])])
 
 
 def _metrics(row: Run | Row) -> str:

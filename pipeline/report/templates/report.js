@@ -134,28 +134,29 @@ function verdict(a, b, metric) {
   return data.verdicts[data.rows[second].judged[metric]?.[first]] ?? "";
 }
 
-function panel(title, rows, column) {
-  const lines = rows.map((row, run) => ({
-    name: LETTERS[run], color: `var(--run-${run + 1})`,
+function panel(title, rows, columns) {
+  const lines = rows.flatMap((row, run) => columns.map((column, index) => ({
+    name: LETTERS[run] + (index ? ", training" : ""), color: `var(--run-${run + 1})`, isDashed: index > 0,
     points: row.curves[0].map((epoch, place) => [epoch, row.curves[column][place]]).filter((point) => point[1] !== null),
-  })).filter((line) => line.points.length);
+  }))).filter((line) => line.points.length);
   if (!lines.length) return "";
   const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
   const ys = lines.flatMap((line) => line.points.map((point) => point[1]));
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const scale = title === "Test loss" && low > 0 && high > 10 * low ? Math.log : Number;
-  const show = (value) => (title === "Test loss" ? String(Number(value.toPrecision(4))) : `${number(100 * value, 2)}%`);
+  const scale = title === "Loss" && low > 0 && high > 10 * low ? Math.log : Number;
+  const show = (value) => (title === "Loss" ? String(Number(value.toPrecision(4))) : `${number(100 * value, 2)}%`);
   const place = ([x, y]) => [
     48 + (270 * (x - left)) / (right - left || 1), 185 - (155 * (scale(y) - scale(low))) / (scale(high) - scale(low) || 1),
   ];
   const text = (x, y, content, attributes) => shape("text", { x, y, "font-size": 8, fill: "currentColor", ...attributes }, content);
   let labelY = -Infinity;
-  const drawn = lines.sort((a, b) => place(a.points.at(-1))[1] - place(b.points.at(-1))[1]).flatMap(({ name, color, points }) => {
+  const drawn = lines.sort((a, b) => place(a.points.at(-1))[1] - place(b.points.at(-1))[1]).flatMap(({ name, color, isDashed, points }) => {
     const [endX, endY] = place(points.at(-1));
-    labelY = Math.max(endY + 3, labelY + 9);
+    if (!isDashed) labelY = Math.max(endY + 3, labelY + 9);
+    const path = { points: points.map((point) => place(point).join()).join(" "), fill: "none", stroke: color };
     return [
-      shape("polyline", { points: points.map((point) => place(point).join()).join(" "), fill: "none", stroke: color, "stroke-width": 2 }),
-      text(endX + 6, labelY, name, { fill: color, "font-weight": "bold" }),
+      shape("polyline", { ...path, "stroke-width": isDashed ? 1.2 : 2, "stroke-dasharray": isDashed ? "4 3" : "none" }),
+      ...(isDashed ? [] : [text(endX + 6, labelY, name, { fill: color, "font-weight": "bold" })]),
       ...points.map((point) => shape("circle", { cx: place(point)[0], cy: place(point)[1], r: 5, fill: "transparent" },
         shape("title", {}, `${name}, epoch ${point[0]}: ${show(point[1])}`))),
     ];
@@ -190,9 +191,9 @@ function comparison(rows) {
     ...(isComparable ? [] : [element("p", { className: "finding" }, "The rows have different or unknown test data, so their metrics are not comparable.")]),
     ...(settings.length ? [tableOf("Different settings", ["setting", ...titles], settings.map((name) => [name, ...rows.map((row) => row.settings[name])]))] : []),
     tableOf("Metrics, with the difference from A", ["metric", ...titles], metrics),
-    ...(rows.every((row) => row.seeds < 2) ? [element("p", { className: "note" }, data.note)] : []),
-    ...(rows.some((row) => row.curves[0].length > 1) ? [element("div", { className: "panels", role: "img", ariaLabel: "Test accuracy and loss by epoch" },
-      panel("Test accuracy", rows, 1), panel("Test loss", rows, 2))] : []),
+    element("p", { className: "note" }, data.notes[Number(rows.some((row) => row.seeds > 1))]),
+    ...(rows.some((row) => row.curves[0].length > 1) ? [element("div", { className: "panels", role: "img", ariaLabel: "Accuracy and loss by epoch, test solid, training dashed" },
+      panel("Accuracy", rows, [1, 2]), panel("Loss", rows, [3, 4]))] : []),
     ...(labels.length ? [tableOf("Recall of the labels that differ most", ["label", ...titles], labels.map(([name, recalls]) => [name, ...recalls.map((recall) => `${number(100 * recall, 1)}%`)]))] : []),
     ...(examples.length ? [tableOf("Test examples that only one row gets right", ["right", "examples", "names"], examples)] : []),
   ];
