@@ -20,18 +20,23 @@ from pipeline.sources import Location, SourceInfo
 
 # mlcroissant reads no TFRecord. By the second format it returns the bytes of a file (docs/how-to/read-records.md).
 _FORMATS = ["application/x-tfrecord", "text/plain"]
-# The terms of the specification that the document contains.
-_TERMS = "column|extract|field|fileProperty|fileSet|includes|recordSet|source"
+# The context of the specification, without which mlcroissant warns.
+_TERMS = (
+    "citeAs|column|equivalentProperty|extract|field|fileProperty|fileObject|fileSet|format|includes|isLiveDataset|"
+    "jsonPath|key|md5|parentField|path|recordSet|references|regex|repeated|replace|samplingRate|separator|source|"
+    "subField|transform"
+)
 _CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/",
     "dct": "http://purl.org/dc/terms/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
     "sc": "https://schema.org/",
-    "citeAs": "cr:citeAs",
     "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
     **{term: f"cr:{term}" for term in _TERMS.split("|")},
 }
 

@@ -23,8 +23,9 @@ def opened(records: Path):
     return dataset, sorted(str(warning).split('"')[1].rpartition("/")[2] for warning in issues.warnings)
 
 
-def test_mlcroissant_finds_no_error_and_returns_the_bytes_of_all_shards(small_records):
+def test_mlcroissant_finds_no_error_and_returns_the_bytes_of_all_shards(small_records, caplog):
     dataset, missing = opened(small_records)
+    assert "context" not in caplog.text
     assert missing == ["citeAs", "datePublished", "license"]
     manifest = read_manifest(small_records)
     for split in manifest["splits"]:
