@@ -155,8 +155,9 @@ def prepare(builder: "DatasetBuilder", dataset: str) -> None:
         raise DamagedArtifactError(f"{dataset}: the download has an unexpected checksum. {error}") from error
     # TFDS asserts that the files of some datasets were fetched by hand.
     except (DownloadError, AssertionError, OSError) as error:
-        # An error of a file names it, unless the disk is full. One of a connection names none.
-        if not isinstance(error, OSError) or (error.filename is None and error.errno not in _DISK_ERRORS):
+        # An error of a file names it, unless the disk is full. One of a connection names nothing, or an address.
+        is_of_file = "://" not in str(getattr(error, "filename", None) or "://")
+        if not is_of_file and getattr(error, "errno", None) not in _DISK_ERRORS:
             raise DatasetUnavailableError(f"{dataset}: the download failed. {error}") from error
         raise StorageError(
             f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "

@@ -4,6 +4,7 @@ import shutil
 import socket
 import socketserver
 import threading
+import urllib.error
 
 import numpy as np
 import pytest
@@ -198,7 +199,7 @@ def broken_off_at(tmp_path, monkeypatch):
     servers = []
 
     def builder(how: str):
-        if how == "refused":
+        if how in ("refused", "http status"):
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 address = f"ftp://127.0.0.1:{free.getsockname()[1]}"
@@ -220,6 +221,9 @@ def broken_off_at(tmp_path, monkeypatch):
                 )
 
             def _split_generators(self, dl_manager):
+                # As a builder that opens an address by itself.
+                if how == "http status":
+                    raise urllib.error.HTTPError(address, 404, "Not Found", {}, None)
                 dl_manager.download(f"{address}/a.bin")
 
             def _generate_examples(self):
@@ -233,7 +237,7 @@ def broken_off_at(tmp_path, monkeypatch):
         server.server_close()
 
 
-@pytest.mark.parametrize("how", ["http", "ftp", "refused"])
+@pytest.mark.parametrize("how", ["http", "ftp", "refused", "http status"])
 def test_a_download_that_breaks_off_is_the_networks_fault(broken_off_at, tmp_path, how):
     broken_off_at(how)
     for origin in ("tfds", "auto"):
