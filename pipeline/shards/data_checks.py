@@ -87,7 +87,7 @@ def check_data(
     if near_rows:
         write_rows(folder / NEAR_DUPLICATES_NAME, ("test_place", "test_name", "train_name", "bits"), near_rows)
     total = {name: sum(counts[name] for counts in label_counts.values()) for name in label_names}
-    largest, smallest = ([*choose(train.items(), key=lambda item: item[1])] for choose in (max, min))
+    largest, smallest = ([*choose(train.items(), key=lambda item: item[1], default=("", 0))] for choose in (max, min))
     is_heavy = label_names and largest[1] and largest[1] >= HEAVY_IMBALANCE * smallest[1]
     return {
         "few_examples": {name: count for name, count in total.items() if count < FEW_EXAMPLES},
