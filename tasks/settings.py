@@ -128,8 +128,8 @@ def root_folder() -> Path:
         StorageSettings(root="")
     try:
         root = (config_files.project_folder() / Path(setting).expanduser()).resolve()
-        # It need not exist, but its name must not be too long.
-        root.stat()
+        # Whether the longest name of an artifact fits behind it. Neither need exist.
+        os.stat(root / ("x" * 250))
     except (FileNotFoundError, NotADirectoryError):
         return root
     # A home of an unknown user, and before Python 3.13 links in a circle.
