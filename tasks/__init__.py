@@ -8,6 +8,11 @@ import os
 import sys
 import warnings
 
+# A former command, such as python -m tasks.commands.status. Delete this after one release.
+if "-m" in (words := sys.orig_argv[:-1]) and sys.orig_argv[words.index("-m") + 1].startswith("tasks."):
+    print("ERROR SettingsError: expected python -m tasks <command>. Run python -m tasks --help.", file=sys.stderr)
+    raise SystemExit(2)
+
 from tasks.process import interrupt
 
 # The following imports take half a second, long enough for a Ctrl-C.

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.errors import SettingsError
-from tasks.commands import COMMANDS
+from tasks.commands import COMMANDS, summary
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def dispatch(argv: Sequence[str]) -> int:
         print("usage: tensorcraft <command> [flags and settings]. Add --help for flags, --help-all for all settings.")
         for command in COMMANDS:
             try:
-                text = COMMANDS.load(command).__doc__
+                text = summary(COMMANDS.load(command))
             except SettingsError as error:
                 text = f"(cannot be used) {error}"
             print(f"  {command:{width}}  {text}")
@@ -59,4 +59,4 @@ def dispatch(argv: Sequence[str]) -> int:
         hint = f"{closest(name, [*COMMANDS])} tensorcraft --help lists them."
         raise SettingsError(f"command line: expected a command, got {name!r}.{hint}")
     function = COMMANDS.load(name)
-    return function(Parser(name, function.__doc__), rest)
+    return function(Parser(name, summary(function)), rest)

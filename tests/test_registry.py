@@ -61,6 +61,18 @@ def test_a_command_that_cannot_be_imported_is_named_in_the_overview(outside, tmp
     assert "(cannot be used) tensorcraft.commands 'toy': importing toy.commands:toy raised Module" in overview
 
 
+def test_the_overview_shows_the_first_line_of_a_commands_docstring(capsys, monkeypatch):
+    def add_digits() -> None:
+        """Add two digits.
+
+        The result is printed.
+        """
+
+    monkeypatch.setattr(cli.COMMANDS, "load", lambda name: add_digits)
+    assert cli.dispatch(["--help"]) == 0
+    assert "  run                 Add two digits.\n" in capsys.readouterr().out
+
+
 def test_records_of_earlier_versions_have_the_problem_of_their_features():
     features = {"image": {}, "label": {}, "key": {}}
     assert problem_of_records({"feature_spec": features}).name == "image_classification"

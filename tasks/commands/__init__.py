@@ -1,8 +1,10 @@
 """The commands of the command line, see cli.py."""
 
+from collections.abc import Callable
+
 from pipeline.registry import Registry
 
-#: The function of each command. Its docstring is the description.
+#: The function of each command. `summary` is its description.
 COMMANDS = Registry(
     "commands",
     {
@@ -31,3 +33,8 @@ COMMANDS = Registry(
         "completion": "tasks.commands.setup:completion",
     },
 )
+
+
+def summary(command: Callable) -> str:
+    """The first line of a command's docstring."""
+    return (command.__doc__ or "").strip().partition("\n")[0]

@@ -50,6 +50,10 @@ class Parser(argparse.ArgumentParser):
         """Raise an error of one line, as all errors are."""
         raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
 
+    def flags(self) -> list[str]:
+        """The flags of the command."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -82,7 +86,7 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
             values, others = parser.parse_known_args(own)
             settings += others
             words = ["--module", "tasks", "Report", *settings]
-            with command_line.in_force(words) as luigi_parser:
+            with command_line.in_force(words, parser.flags()) as luigi_parser:
                 return body(values, stages_up_to(luigi_parser.get_task_obj()))
 
         run.__doc__ = body.__doc__
@@ -135,7 +139,7 @@ def run_folder(argument: str, run: str | None) -> Path:
         # A command without the settings of a run on other data may have trained on placeholder data since.
         if real := [folder for folder, record in finished.items() if not is_placeholder(vars(record))]:
             return real[0]
-    lines = "\n  ".join(["Runs:", *_described(finished)])
+    lines = "\n  ".join(["Runs:", *_described(finished)]) if finished else "Runs: none."
     raise SettingsError(f"{argument}: expected a run in {parent}, got {run!r}. Pass the {A_RUN}. {lines}")
 
 

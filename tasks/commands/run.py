@@ -208,7 +208,7 @@ def search(parser: Parser, argv: Sequence[str]) -> int:
     if arguments.trials < 1:
         parser.error("--trials: expected 1 or more")
     space = parse_space(arguments.space)
-    with command_line.in_force(["--module", "tasks", "Train", *flags]):
+    with command_line.in_force(["--module", "tasks", "Train", *flags], parser.flags()):
         train, records = Train(), Records()
         try:
             from pipeline.runs.study import Study

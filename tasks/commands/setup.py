@@ -12,7 +12,7 @@ from pipeline.errors import SettingsError, StorageError
 from pipeline.settings.schema import settings_of
 from pipeline.settings.sections import SECTIONS
 from tasks import config_files
-from tasks.commands import COMMANDS
+from tasks.commands import COMMANDS, summary
 from tasks.commands.command import Parser
 
 
@@ -53,7 +53,7 @@ def completion(parser: Parser, argv: Sequence[str]) -> int:
     commands = whole.add_subparsers()
     for name in COMMANDS:
         function = COMMANDS.load(name)
-        commands.add_parser(name, help=function.__doc__, parents=[_Flags(name, function)], add_help=False)
+        commands.add_parser(name, help=summary(function), parents=[_Flags(name, function)], add_help=False)
     print(shtab.complete(whole, shell))
     return 0
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import luigi.interface
 from luigi.cmdline_parser import CmdlineParser
@@ -25,9 +25,9 @@ _TIMEOUT_SECONDS = 4
 
 
 @contextlib.contextmanager
-def in_force(argv: Sequence[str]) -> Iterator[CmdlineParser]:
+def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[CmdlineParser]:
     """Apply the settings of a command line that starts with ``--module``. Raises the errors of ``check``."""
-    check(argv)
+    check(argv, others)
     with CmdlineParser.global_instance(list(argv)) as parser:
         yield parser
 
@@ -51,8 +51,11 @@ def require_scheduler() -> None:
         ) from error
 
 
-def check(argv: Sequence[str]) -> None:
-    """Raise a SettingsError for unknown flags and tasks, positional words, and missing or invalid values."""
+def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
+    """Raise a SettingsError for unknown flags and tasks, positional words, and missing or invalid values.
+
+    The error may propose ``others``, which are flags of a command.
+    """
     (words, flags), more = words_and_flags(argv), "--help-all lists all flags."
     if words[1:]:
         raise SettingsError(f"command line: expected a flag such as --Train-epochs before {words[1]!r}. {more}")
@@ -65,7 +68,7 @@ def check(argv: Sequence[str]) -> None:
             # Luigi adds flags of its own.
             settings = [each for each in known if _section(each) in {each.section for each in SECTIONS}]
             near = [each for each in settings if _section(each) == _section(flag)]
-            hint = closest(flag, near, _name) or closest(flag, settings, _name)
+            hint = closest(flag, near, _name) or closest(flag, [*settings, *others], _name)
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {more}")
         if value is None and not isinstance(known[flag], luigi.BoolParameter):
             raise SettingsError(f"command line: expected a value for {flag}, got none. {more}")

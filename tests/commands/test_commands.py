@@ -107,6 +107,15 @@ def test_verify_names_what_may_not_be_read(luigi):
         assert "Traceback" not in done.stderr
 
 
+def test_a_root_that_may_not_be_read_is_refused_in_one_line(luigi):
+    luigi.root.chmod(0)
+    with in_process.without_privileges():
+        done = luigi.command("verify")
+    luigi.root.chmod(0o755)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert done.stderr.startswith(f"ERROR StorageError: {luigi.root}: cannot be used (Permission denied).")
+
+
 @pytest.mark.slow
 def test_every_command_reads_the_requested_root(luigi, tmp_path):
     """The root of the settings file is empty: what is found can only be the other's."""
@@ -168,12 +177,26 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
         ("--epochs", " Did you mean '--Train-epochs'?"),
         ("--Train-image-size", " Did you mean '--Records-image-size'?"),
         ("--Train-sead", " Did you mean '--Train-seed'?"),
+        ("--jsno", " Did you mean '--json'?"),
     ],
 )
 def test_unknown_flag_suggests_only_close_settings(first_run, flag, suggestion):
     done = first_run.command("status", flag, "1")
     expected = f"unrecognized argument {flag}.{suggestion} --help-all lists all flags."
     assert done.stderr == f"ERROR SettingsError: command line: {expected}\n"
+
+
+def test_a_misspelt_flag_of_a_command_suggests_it_and_not_the_setting_of_the_same_name(first_run):
+    done = first_run.command("predict", "--modle", "best", "photos")
+    assert "unrecognized argument --modle. Did you mean '--model'? " in done.stderr
+
+
+def test_a_former_command_is_refused_with_the_present_one():
+    for module in ("tasks.commands.status", "tasks.unattended"):
+        command = [sys.executable, "-m", module, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("ERROR SettingsError: expected python -m tasks <command>. ")
 
 
 def test_unknown_section_names_its_file(luigi):
