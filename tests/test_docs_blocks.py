@@ -126,9 +126,9 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
         # It refuses to work in a clone.
         return
 
-    def check(line: Sequence[str]) -> None:
+    def check(line: Sequence[str], others: Sequence[str] = ()) -> None:
         try:
-            command_line_check(line)
+            command_line_check(line, others)
         except PipelineError as error:
             raise _Parsed(error) from error
         raise _Parsed
