@@ -48,6 +48,18 @@ def test_a_run_shows_its_code_model_size_and_settings_beside_their_defaults(make
         assert fact in page
 
 
+def test_the_layers_of_a_long_list_are_counted(make_run, tmp_path):
+    taken = [f"block_{number}_convolution" for number in range(40)]
+    beginning = {"taken": taken, "left": {"logits": "missing logits/kernel"}, "frozen": taken[:2]}
+    page = render([make_run(beginning=beginning)], tmp_path / "out")["report.html"]
+    for fact in (
+        "initial weights</dt><dd>40, from block_0_convolution to block_39_convolution</dd>",
+        "<dt>Layers without initial weights</dt><dd>logits</dd>",
+        "<dt>Frozen</dt><dd>block_0_convolution, block_1_convolution</dd>",
+    ):
+        assert fact in page
+
+
 def test_a_clean_work_tree_has_no_mark(make_run, tmp_path):
     page = render([make_run(origin=ORIGIN | {"is_dirty": False})], tmp_path / "out")["report.html"]
     assert f"<dd>{'c' * 40}</dd>" in page
