@@ -10,6 +10,7 @@ import pytest
 from luigi_process import FAST, TINY
 from report_history_entries import entry
 from report_runs import (
+    EPOCH,
     MISMATCH,
     NAMES,
     RUN,
@@ -142,6 +143,18 @@ def test_a_device_that_nothing_verified_is_not_verified_as_another(make_run, tmp
     folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH, device_verified=False)
     files = render([folder], tmp_path / "out")
     assert "| Device | tpu | cpu, AMD EPYC 9B14 | no |" in files["report.md"]
+
+
+def test_a_sweep_of_one_epoch_has_no_empty_charts(make_run, tmp_path):
+    folders = [
+        make_run(f"run{size}", [EPOCH], fingerprint=f"{size:064x}", epochs=1, global_batch_size=size,
+                 content_digests=DIGESTS, steps_per_epoch=390)
+        for size in (128, 256)
+    ]  # fmt: skip
+    page = render(folders, tmp_path / "out", current=[f"{size:064x}" for size in (128, 256)])["report.html"]
+    section = page.partition('<h2 id="curves">')[2].partition("</section>")[0]
+    assert "panels" not in section
+    assert section.count("after epoch 1 test accuracy 60.0%") == 2
 
 
 def test_what_is_left_out_is_counted_in_the_singular_too(make_run, tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Chart, Section
+from pipeline.report.blocks import Chart, Facts, Section
 from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.history import age_order
 from pipeline.report.data.reading import Entry, Run
@@ -22,7 +22,7 @@ _MAX_SWEEPS = 8
 
 
 def curves(report: Report) -> Iterator[Section]:
-    """Yield accuracy and loss by epoch."""
+    """Yield accuracy and loss by epoch, as facts if no run has a second epoch to draw a line to."""
     if not (drawn := report.drawn()):
         return
     current = {run.experiment for run in report.requested()}
@@ -37,7 +37,8 @@ def curves(report: Report) -> Iterator[Section]:
     note = f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}"
     legend = [*zip(labels, map(_final_metrics, drawn), strict=True)]
     chart = drawings.curve_chart(drawn, labels, note=note, legend=legend)
-    yield Section("curves", chart.caption.partition(",")[0], [chart])
+    has_lines = any(len(run.curves) > 1 for run in drawn)
+    yield Section("curves", chart.caption.partition(",")[0], [chart if has_lines else Facts(legend)])
 
 
 def _settings(run: Run) -> dict[str, Any]:
