@@ -185,7 +185,10 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
 
 
 def detect_encoding(content: bytes) -> str:
-    """The likely encoding of a text that is not in UTF-8, which is UTF-16 or other. "" for UTF-8."""
+    """The likely encoding of a text that is not in UTF-8, which is UTF-16, UTF-32 or other. "" for UTF-8."""
+    # The mark of UTF-32 begins with that of UTF-16.
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
     # In UTF-16 half the bytes of European languages are zero, and every second byte of spaces and line ends.
     even, odd = content[::2].count(0), content[1::2].count(0)
     is_striped = max(even, odd) > max(_MIN_ZEROS, len(content) / 16, 8 * min(even, odd))

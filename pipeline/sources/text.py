@@ -78,6 +78,8 @@ class Text(FileSource):
                 stamps=[one.stamp for one in entries],
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
             )
+        if len(set().union(*texts.values())) < 2:
+            self.refuse(expected="a text of at least two different characters")
         facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
         index = FileIndex(splits, [], {})
         index.write(artifact)

@@ -132,6 +132,8 @@ def test_a_changed_file_is_named(write, tmp_path):
     [
         ({"a_txt": TEXT.encode("utf-16")}, "a.txt: The file is in UTF-16. Save it in UTF-8"),
         ({"a_txt": TEXT.encode("utf-16-be")}, "a.txt: The file is in UTF-16"),
+        ({"a_txt": TEXT.encode("utf-32")}, "a.txt: The file is in UTF-32"),
+        ({"a_txt": "a" * 5000}, "at least two different characters"),
         (
             {"a_txt": "\u0431\u044b\u0442\u044c \u0438\u043b\u0438 \u043d\u0435\n".encode("utf-16-le") * 9},
             "The file is in UTF-16",
