@@ -112,7 +112,7 @@ def test_runs_are_compared_on_the_examples_that_only_one_of_them_gets_right(comp
     report = compared(({"global_batch_size": 64, "test_accuracy": 0.74}, range(30)), ({}, range(20, 33)))
     *_, examples = tables(report)
     assert examples[0]["right"] == "A, not B"
-    assert examples[0]["names"] == "photos/30.jpg (cat), photos/31.jpg (dog), photos/32.jpg (cat)"
+    assert examples[0]["names"] == "photos/30.jpg (cat), photos/31.jpg (dog), photos/32.jpg (ship)"
     assert examples[1]["examples"] == "20"
     # Of 23 examples, 3 and 20.
     metrics = next(rows for rows in tables(report) if "metric" in rows[0])

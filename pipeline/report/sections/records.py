@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from pipeline.errors import plural
+from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.reading import Run, call_hook
@@ -35,7 +36,9 @@ def _summary(run: Run) -> Iterator[Block]:
     values = call_hook(run.problem, "card", run) or {}
     splits = ", ".join(f"{fmt.number(count)} {fmt.plain(split)}" for split, count in values.get("counts", ()))
     counts = f" with {' and '.join(splits.rsplit(', ', 1))} {run.units.examples}" if splits else ""
-    labels = f" of {plural(len(values['labels']), 'label')}" if values.get("labels") else ""
+    # Numbers are no labels.
+    has_labels = values.get("labels") and results_of(run.problem).has_accuracy
+    labels = f" of {plural(len(values['labels']), 'label')}" if has_labels else ""
     data = f"The run used {fmt.data_phrase(run)}{counts}{labels}."
     yield Text(" ".join([data, _CONTENT[fmt.data_verified(run)], *_division(run)]))
     yield from (Text(explanation, lead=headline) for headline, explanation in data_warnings(run))

@@ -59,10 +59,12 @@ def _metrics(row: Run | Row) -> str:
     validated = f" ({validation} validation accuracy)" if validation else ""
     reached = f"{loss}{fmt.percent(row.test_accuracy)} test accuracy{seeds}{validated}"
     # Of several seeds, these are the scores of the one in the middle.
-    if scores := (call_hook(run.problem, "scores", run) or [])[:2]:
-        titles = [title[0].lower() + title[1:] if title[1:2].islower() else title for title, _ in scores]
-        values = ", ".join(f"{value} ({title})" for title, (_, value) in zip(titles, scores, strict=True))
-        reached = f"{values} on the test split{f', seed {run.seed}' if seeds else ''},"
+    scores = [
+        f"{value} ({title[:1].lower() + title[1:] if title[1:2].islower() else title})"
+        for title, value in call_hook(run.problem, "scores", run) or ()
+    ]
+    if scores:
+        reached = f"{', '.join(scores[:2])} on the test split{f', seed {run.seed}' if seeds else ''},"
     bound = f" ({text})" if (text := time_verdict(run).partition(":")[0]) else ""
     device = f"{'' if run.device_verified else 'unverified '}{fmt.named_device(run)}"
     return (
