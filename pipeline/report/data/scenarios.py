@@ -179,7 +179,7 @@ def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
     cpu_rows = [other for other in comparable if other.run.effective_device == "cpu"]
     slowest = min(comparable, key=lambda peer: (peer.examples_per_second.mean, peer.fingerprints[0]))
     by_age = sorted(cpu_rows, key=lambda peer: (datetime.fromisoformat(peer.finished_at), peer.fingerprints[0]))
-    baseline = [slowest, *by_age][-1]
+    baseline = by_age[-1] if by_age else slowest
     if not _on_other_hardware(row, baseline):
         return Speedup(None, "baseline" if row is baseline else "same hardware as the baseline")
     ratio = row.examples_per_second.mean / baseline.examples_per_second.mean

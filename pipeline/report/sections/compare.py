@@ -151,7 +151,7 @@ def _example_tables(report: Report, rows: Sequence[Row]) -> Iterator[Table]:
         keys = [f"{fmt.plain(predictions.keys[i])} ({names[predictions.labels[i]]})" for i in examples[:_MAX_EXAMPLES]]
         lines.append((pair, fmt.number(len(examples)), ", ".join(keys) + ", …" * (len(examples) > len(keys))))
     columns = [*words("right"), *numbers("examples"), *words("names")]
-    yield Table(columns, lines, label="Test examples that only one row gets right", style="classes files")
+    yield Table(columns, lines, label="Test examples that only one row gets right", style="classes")
 
 
 def _label_names(row: Row) -> list[str]:
