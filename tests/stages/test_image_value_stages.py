@@ -60,6 +60,7 @@ def test_a_table_is_trained_reported_predicted_and_exported(tmp_path, table, fla
     (run,) = luigi.report()["runs"]
     assert (run["problem"], run["test_accuracy"] is None) == (problem, problem == "regression")
     page = (luigi.root / "report" / "report.html").read_text()
+    assert ("images of 2 labels" in page) == (problem == "multi_label")
     assert [text for text in shown if text not in page] == []
     assert "<b>light</b>" not in page
     card = (luigi.root / "report" / "model-card.md").read_text()
