@@ -77,6 +77,11 @@ def has_gpu_driver() -> bool:
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
 
 
+def has_nvidia_driver() -> bool:
+    """Whether NVIDIA's driver is loaded, without which JAX with CUDA uses no GPU."""
+    return Path("/dev/nvidiactl").exists()
+
+
 def nvidia_driver() -> str:
     """Name and version of the NVIDIA driver."""
     return _read(Path("/proc/driver/nvidia/version")).partition("\n")[0] or "unknown"

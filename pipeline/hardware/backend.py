@@ -38,7 +38,8 @@ def choose_backend(settings: TrainSettings) -> str:
         return JAX
     if settings.device in ("auto", "tpu") and machine.tpu_chips():
         return JAX
-    if settings.device in ("auto", "gpu") and machine.has_gpu_driver() and any(map(installed_version, _CUDA_PLUGINS)):
+    has_cuda = machine.has_nvidia_driver() and any(map(installed_version, _CUDA_PLUGINS))
+    if settings.device in ("auto", "gpu") and has_cuda:
         return JAX
     return TENSORFLOW
 

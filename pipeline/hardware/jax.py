@@ -191,7 +191,7 @@ def _shape_of(array: Any) -> jax.ShapeDtypeStruct:
 def _devices(device: str) -> list[jax.Device]:
     """All devices of a kind. HardwareMismatchError: none is available."""
     try:
-        if device == "gpu" and not machine.has_gpu_driver():
+        if device == "gpu" and not machine.has_nvidia_driver():
             raise RuntimeError("no driver")
         return jax.devices(device)
     except RuntimeError as error:

@@ -17,7 +17,9 @@ def computer(monkeypatch):
 
     def build(*, chips=(), driver=False, packages=("jax",)):
         monkeypatch.setattr(machine, "tpu_chips", lambda: list(chips))
-        monkeypatch.setattr(machine, "has_gpu_driver", lambda: driver)
+        monkeypatch.setattr(machine, "has_nvidia_driver", lambda: driver)
+        # JAX with CUDA cannot use a driver of AMD or Windows.
+        monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
         monkeypatch.setattr(backend, "installed_version", lambda name: name in packages)
 
     return build
