@@ -215,7 +215,7 @@ def _describe(device: jax.Device) -> dict:
 
 def _loops(model: Any) -> bool:
     """Whether the step has a loop. XLA would count its operations only once."""
-    return any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model.layers)
+    return any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model._flatten_layers())
 
 
 def _lowered_step(model: Any, batch: Any) -> jax.stages.Lowered:

@@ -75,3 +75,13 @@ def muon_flops(model: "keras.Model") -> float:
             rows, columns = sorted((variable.shape[-1], int(np.prod(variable.shape[:-1]))))
             found += 3 * 2 * (2 * rows * rows * columns + rows**3)
     return found
+
+
+def test_a_recurrent_model_has_no_count_of_operations():
+    # Both backends would count its loop once.
+    inner = keras.Sequential([keras.layers.LSTM(4)])
+    model = keras.Sequential([keras.Input((32, 3)), inner])
+    model.compile("sgd", "mse", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    batch = np.ones((BATCH, 32, 3), np.float32), np.ones((BATCH, 4), np.float32)
+    assert place(TrainSettings(device="cpu")).runtime.step_flops(model, batch) is None
