@@ -46,6 +46,19 @@ def test_a_promoted_run_is_the_default_and_another_one_replaces_it(luigi):
     assert used(luigi) == "2"
 
 
+def test_a_run_whose_records_are_of_version_0_1_is_refused_with_the_remedy(luigi):
+    records, run, identity = luigi.root / "records" / "old", luigi.root / "runs" / "cnn-dd44", {"settings": {}}
+    records.mkdir(parents=True)
+    write_manifest(records, stage="Records", identity=identity, details={"source": {}})
+    write_run(run, fingerprint="dd44" * 16, records_fingerprint=read_manifest(records)["fingerprint"])
+    (run / "weights.safetensors").write_text("weights")
+    write_manifest(run, stage="Train", identity=identity, details={})
+    done = luigi.command("predict", "a.jpg", "--model", "cnn-dd")
+    assert done.returncode == 2
+    assert "of version 0.2 or later" in done.stderr
+    assert 'Rebuild them with the settings of that run and "tensorcraft run".' in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("target", "code", "message"),
     [
