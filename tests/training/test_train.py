@@ -262,7 +262,7 @@ def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_record
     record = run(small_records, tmp_path / "a", device="tpu", on_mismatch="skip")
     assert json.loads((tmp_path / "a" / RECORD_NAME).read_text()) == record
     assert (record["status"], record["requested_device"], record["effective_device"]) == ("skipped", "tpu", "none")
-    assert "no TPU support" in record["mismatch"]["cause"]
+    assert "lists no TPU" in record["mismatch"]["cause"]
     assert record["device_verified"] is False
     assert {record[name] for name in ("test_accuracy", "train_seconds", "examples_per_second")} == {None}
 
@@ -273,7 +273,7 @@ def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
     record = run(small_records, tmp_path / "a", **settings)
     assert (record["requested_device"], record["effective_device"]) == ("tpu", "cpu")
     assert record["device_verified"] is True
-    assert "no TPU support" in record["mismatch"]["cause"]
+    assert "lists no TPU" in record["mismatch"]["cause"]
     assert record["receipt"]["mismatch"] == record["mismatch"]
 
 
