@@ -5,13 +5,16 @@ order. An invalid file is left out while the package is imported, and refused wh
 A wheel contains the defaults and the experiments. Files in the working directory override them.
 """
 
+import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import SettingsError
 from pipeline.optional_packages import hidden
 from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
+from pipeline.settings.setting_error import PLACES
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
 EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
@@ -19,7 +22,8 @@ EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
 _OWN_FILE = "LUIGI_CONFIG_PATH"
 
 _refused: list[SettingsError] = []
-_sections: dict[Path, Mapping[str, Mapping[str, str]]] = {}
+# File, relative to the project if possible → sections → settings.
+_sections: dict[str, Mapping[str, Mapping[str, str]]] = {}
 
 
 def settings_folders() -> list[Path]:
@@ -82,12 +86,21 @@ def load() -> None:
         os.environ[_OWN_FILE] = own_file
     for path in files:
         try:
-            _sections[path] = settings_in([path])
+            sections = settings_in([path])
+            # A user does not edit the copy of config.ini in an installed package.
+            if path.parent not in settings_folders()[:-1]:
+                base = project_folder()
+                _sections[str(path.relative_to(base) if path.is_relative_to(base) else path)] = sections
             luigi.configuration.add_config_path(str(path))
         except OSError as error:
             _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
         except SettingsError as error:
             _refused.append(error)
+    flags = [word.partition("=")[0] for word in sys.argv if word.startswith("--")]
+    files_of = {
+        f"{title}.{name}": path for path in _sections for title, names in _sections[path].items() for name in names
+    }
+    os.environ[PLACES] = json.dumps(dict.fromkeys(flags) | files_of)
 
 
 def check() -> None:
@@ -100,9 +113,7 @@ def check() -> None:
 
 def file_with(section: str, name: str = "") -> str:
     """The last settings file with a section, or with a setting in it."""
-    files = [
-        str(path) for path, sections in _sections.items() if section in sections and name in {"", *sections[section]}
-    ]
+    files = [path for path, sections in _sections.items() if section in sections and name in {"", *sections[section]}]
     return files[-1] if files else "luigi.cfg"
 
 

@@ -87,7 +87,7 @@ def test_the_identity_leaves_out_what_is_marked(toy_task):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"petals": 9}, "[Toy] petals: expected an integer from 1 to 8, got 9. Change it or pass --Toy-"),
+        ({"petals": 9}, "[Toy] petals: expected an integer from 1 to 8, got 9. Change it in config.ini or pass --Toy-"),
         ({"color": "rad"}, "[Toy] color: expected one of red, blue, got 'rad'. Did you mean 'red'?"),
         ({"sizes": (0.5, 0)}, "[Toy] sizes: expected a number above 0 and up to 1, got 0."),
         ({"address": "ftp://me:word@host"}, "[Toy] address: expected an address, got 'something else'."),

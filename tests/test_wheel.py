@@ -190,14 +190,14 @@ def test_settings_files_of_the_working_directory_override_those_of_the_wheel(ins
     assert settings() == ["auto", "auto", str(tmp_path / "data")]
     assert settings(TENSORCRAFT_EXPERIMENT="flowers")[:2] == ["airbench_convnet_small", "24"]
     refused = installed("tensorcraft", "status", "--Source-dataset", "folder", cwd=tmp_path)
-    assert refused.stderr.endswith("got ''. Change it or pass --Source-path.\n")
+    assert refused.stderr.endswith("got ''. Change it in config.ini or pass --Source-path.\n")
     (tmp_path / "config.ini").write_text("[Train]\nepochs = 7\n[Storage]\nroot = elsewhere\n")
     assert settings() == ["auto", "7", str(tmp_path / "elsewhere")]
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "flowers.ini").write_text("# Mine\n[Train]\nmodel = mnist_cnn\n")
     (tmp_path / "experiments" / "mine.ini").write_text("# Mine too\n[Train]\nepochs = 0\n")
     refused = installed("tensorcraft", "status", "--experiment", "mine", cwd=tmp_path)
-    assert refused.stderr.endswith("got 0. Change it or pass --Train-epochs.\n")
+    assert refused.stderr.endswith("got 0. Change it in experiments/mine.ini or pass --Train-epochs.\n")
     (tmp_path / "experiments" / "mine.ini").write_text("# Mine too\n")
     assert settings(TENSORCRAFT_EXPERIMENT="flowers")[:2] == ["mnist_cnn", "7"]
     lines = installed.ok("tensorcraft", "experiments", cwd=tmp_path).splitlines()

@@ -294,7 +294,7 @@ def kind_at(path: str) -> str:
         kind = "text_folder"
     is_file = top.is_file()
     if not {"folder": top.is_dir(), "table": is_file, "text_table": is_file, "": False}.get(kind, top.exists()):
-        contents = {"folder": "one image", "table": "a table", "text_table": "a table"}.get(kind, "no such data")
+        contents = {"folder": "one image", "table": "a table", "text_table": "a table"}.get(kind, "nothing usable")
         refuse(
             *("Source", "path", "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
             *(path, f" It contains {contents}." if top.exists() else " It does not exist."),

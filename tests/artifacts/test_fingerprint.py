@@ -212,6 +212,8 @@ NAMES_AND_PATTERNS = {
     "TPU v2 or v3",
     "Google API client",
     "built without CUDA",
+    "no TPU devices",
+    "TensorFlow has no TPU support",
     "TensorFlow sees none",
     " is unreachable (",
     "unexpected end of data",

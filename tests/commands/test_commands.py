@@ -168,6 +168,19 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
         assert expected in line
 
 
+def test_invalid_value_names_its_source(luigi):
+    def remedy(*flags: str, more: str = "") -> str:
+        luigi.write_config(more)
+        done = luigi.command("status", *flags)
+        assert done.returncode == 2, done.stdout
+        return done.stderr.strip().rpartition(" got ")[2]
+
+    assert remedy("--Train-epochs", "0") == "0. Change --Train-epochs."
+    assert remedy("--Train-epochs=x") == "'x'. Change --Train-epochs."
+    assert remedy(more="[Train]\nepochs = 0") == f"0. Change it in {luigi.config} or pass --Train-epochs."
+    assert remedy("--Train-epochs", "0", more="[Train]\nepochs = 1") == "0. Change --Train-epochs."
+
+
 @pytest.mark.parametrize(
     ("flag", "suggestion"),
     [

@@ -15,6 +15,7 @@ from PIL import Image
 from pipeline.errors import PipelineError
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.settings.report import ReportSettings
+from pipeline.settings.setting_error import PLACES
 from pipeline.settings.storage import StorageSettings
 from pipeline.settings.training import TrainSettings
 
@@ -133,6 +134,7 @@ MESSAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_error_message(name, tmp_path, monkeypatch, snapshot):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(PLACES, raising=False)
     with pytest.raises(PipelineError) as raised:
         MESSAGES[name](tmp_path)
     text = str(raised.value).replace(str(tmp_path), "<folder>")

@@ -98,9 +98,9 @@ def folder_of_a_table(top):
     [
         (missing, "It does not exist."),
         (one_image, "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
-        (document, "It contains no such data."),
-        (empty_folder, "It contains no such data."),
-        (folder_of_documents, "It contains no such data."),
+        (document, "It contains nothing usable."),
+        (empty_folder, "It contains nothing usable."),
+        (folder_of_documents, "It contains nothing usable."),
         (folder_of_a_table, "It contains a table."),
     ],
 )

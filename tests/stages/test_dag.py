@@ -179,7 +179,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
             "",
             "[Report] seeds: expected a list such as cpu,gpu or [256, 512], got '0;1'",
         ),
-        (["--devices", "cpu;gpu"], "", "Change it or pass --Report-devices."),
+        (["--devices", "cpu;gpu"], "", "Change --devices."),
         (
             ["--devices", '["cpu","gqu"]'],
             "",
