@@ -19,7 +19,7 @@ def test_a_run_starts_from_another_by_its_folders_name_and_the_report_says_so(fi
     assert (record["initial_weights"], record["initial_run"]) == (first, fingerprint)
     page, text = ((luigi.root / "report" / name).read_text() for name in ("report.html", "report.md"))
     assert all(f"run {fingerprint[:12]}" in one for one in (page, text))
-    assert "conv_1, conv_2, conv_3" in page
+    assert "3, from conv_1 to conv_3" in page
     # By a path it is the same, and nothing is done.
     weights = luigi.root / "runs" / first / "weights.safetensors"
     args[1] = str(weights)
