@@ -142,12 +142,8 @@ def build_report(
     distinct = {(run.fingerprint, run.hostname, run.finished_at): (folder, run) for folder, run in reversed(readable)}
     folder_runs = sorted(distinct.values(), key=lambda pair: age_order(pair[1]), reverse=True)
     runs = [run for _, run in folder_runs]
-    if unknown := set(current).difference(run.fingerprint for run in runs):
-        for folder in run_folders:
-            if folder.name.endswith(min(unknown)[:12]):
-                # Its error names the file.
-                read_run(folder)
-        raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
+    if missing := set(current).difference(run.fingerprint for run in runs):
+        _refuse(min(missing), run_folders)
     requested = [pair for fingerprint in current for pair in folder_runs if pair[1].fingerprint == fingerprint]
     rows = with_speedups(scenarios(runs))
     # A skipped run has no metrics. The history may contain another run with its fingerprint.
@@ -177,6 +173,14 @@ def build_report(
         pictures=_read_by_run("pictures", shown, _MAX_PICTURED),
         predictions=_read_by_run("predictions", ordered, _MAX_PREDICTED),
     )
+
+
+def _refuse(fingerprint: str, run_folders: Sequence[Path]) -> None:
+    for folder in run_folders:
+        if folder.name.endswith(fingerprint[:12]):
+            # The error of a damaged run names its file.
+            read_run(folder)
+    raise ValueError(f"current: expected fingerprints of the {len(run_folders)} runs, got {fingerprint!r}")
 
 
 def _read_by_run(field: str, folder_runs: Sequence[tuple[Path, Run]], limit: int) -> dict[int, Any]:
