@@ -3,6 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,14 @@ class Source(Stage, parameters=SourceSettings):
     is_renewed = True
 
     _known_changes: Mapping[tuple[str, str], tuple[str, ...]] = {}
+
+    def output(self) -> Artifact:
+        return self._artifact
+
+    @cached_property
+    def _artifact(self) -> Artifact:
+        # All stages ask for it many times, and nothing but the settings decides it.
+        return super().output()
 
     def upstream(self) -> object:
         return {"name": self.requested()} if self._has_files else {}

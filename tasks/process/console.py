@@ -6,7 +6,7 @@ An error for the user is one message without a traceback. Any other exception is
 import contextlib
 import json
 import logging
-import multiprocessing
+import mmap
 import os
 import signal
 import sys
@@ -152,8 +152,9 @@ class _ExitCode(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        # Stages may run in processes that Luigi forks. The first process learns only that they failed.
-        self.shared = multiprocessing.Value("i", 0)
+        # Stages may run in processes that Luigi forks. The first process learns only that they failed. This memory is
+        # one byte for all of them, without the imports of multiprocessing.Value.
+        self.shared = mmap.mmap(-1, 1)
         # The instance that Luigi reads when it is done: it keeps one for equal parameters.
         codes = luigi.retcodes.retcode()
         codes.task_failed = _SharedCode(codes.task_failed)
@@ -161,14 +162,14 @@ class _ExitCode(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and (error := for_the_user(record.exc_info[1])):
-            self.shared.value = luigi.retcodes.retcode().unhandled_exception = error.exit_code
+            self.shared[0] = luigi.retcodes.retcode().unhandled_exception = error.exit_code
 
 
 class _SharedCode(int):
     """An exit code that is read only when Luigi multiplies it with 0 or 1, to compare it with the others."""
 
     def __mul__(self, other: int) -> int:
-        return (self.shared.value or int(self)) * other
+        return (self.shared[0] or int(self)) * other
 
 
 def for_the_user(error: BaseException | None) -> PipelineError | None:
