@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import machine
-from pipeline.augmentation.augment import Augmentation
+from pipeline.augmentation import Augmentation
 from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import decode_rows, parse_batch
 from pipeline.records.features import IMAGE, LABEL

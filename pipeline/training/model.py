@@ -156,7 +156,7 @@ def mixed_accuracy() -> keras.Metric:
 def _mixed_columns(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor] | None:
     """Columns of mixed labels. None for plain labels, as in the evaluation."""
     # This module needs TensorFlow, which a JAX environment may lack.
-    from pipeline.augmentation.augment import MIXED_WIDTH
+    from pipeline.augmentation import MIXED_WIDTH
 
     if len(labels.shape) != 2 or labels.shape[1] != MIXED_WIDTH:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import keras
 
-from pipeline.augmentation.augment import Augmentation
+from pipeline.augmentation import Augmentation
 from pipeline.errors import plural
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision

@@ -10,12 +10,10 @@ from pipeline.settings.training import OPERATIONS
 
 
 def setup_module() -> None:
-    global Augmentation, GRAY, augment, beta_quantiles, tf
+    global _MIXUP, _PIXELS, _WINDOWS, Augmentation, GRAY, beta_quantiles, tf
     import tensorflow as tf
 
-    from pipeline.augmentation import augment
-    from pipeline.augmentation.augment import Augmentation, beta_quantiles
-    from pipeline.augmentation.image_ops import GRAY
+    from pipeline.augmentation import _MIXUP, _PIXELS, _WINDOWS, GRAY, Augmentation, beta_quantiles
 
 
 SHAPE = (12, 16, 3)
@@ -42,7 +40,7 @@ def augmented(images, setting, places=None, *, seed=0, epoch=0):
 
 
 def test_the_operations_of_the_setting_are_the_implemented_ones():
-    assert set(OPERATIONS) == {*augment._WINDOWS, *augment._PIXELS, augment._MIXUP}
+    assert set(OPERATIONS) == {*_WINDOWS, *_PIXELS, _MIXUP}
 
 
 @pytest.mark.parametrize("setting", SEVERAL)

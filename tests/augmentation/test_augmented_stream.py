@@ -11,7 +11,7 @@ from pipeline.problems.problem import open_split
 
 def setup_module() -> None:
     global Augmentation, InputStream, MIXED_WIDTH, Split
-    from pipeline.augmentation.augment import MIXED_WIDTH, Augmentation
+    from pipeline.augmentation import MIXED_WIDTH, Augmentation
     from pipeline.streams.tf_data import InputStream, Split
 
 

@@ -5,10 +5,10 @@ import pytest
 
 
 def setup_module() -> None:
-    global image_ops, tf
+    global augmentation, tf
     import tensorflow as tf
 
-    from pipeline.augmentation import image_ops
+    from pipeline import augmentation
 
 
 class Factors:
@@ -34,5 +34,5 @@ class Factors:
 def test_red_green_and_blue_have_the_weights_of_itu_r_bt_601(factors, expected):
     image = np.array([[[200, 0, 0], [0, 200, 0], [0, 0, 200]]], np.uint8)
     luma = image @ np.array([0.299, 0.587, 0.114])
-    result = image_ops.color(tf.constant(image[None]), Factors(*factors), 0.3).numpy()[0]
+    result = augmentation.color(tf.constant(image[None]), Factors(*factors), 0.3).numpy()[0]
     np.testing.assert_allclose(result, expected(image.astype(float), luma[..., None], luma.mean()), atol=0.51)

@@ -9,7 +9,7 @@ def setup_module() -> None:
     global Draws, tf
     import tensorflow as tf
 
-    from pipeline.augmentation.seeded_random import Draws
+    from pipeline.augmentation import Draws
 
 
 def draws(places, *, seed=0, epoch=0, operation="flip"):

@@ -109,7 +109,7 @@ def training_batches(folder: Path, stream: str, augment: str) -> Iterable:
     import keras
 
     from pipeline.artifacts.manifest import read_manifest
-    from pipeline.augmentation.augment import Augmentation
+    from pipeline.augmentation import Augmentation
     from pipeline.streams.numpy_stream import ColumnStream
     from pipeline.streams.tf_data import InputStream
 

@@ -11,7 +11,7 @@ def setup_module() -> None:
     global Augmentation, InputStream, Split, picture_augmented, tf
     import tensorflow as tf
 
-    from pipeline.augmentation.augment import Augmentation
+    from pipeline.augmentation import Augmentation
     from pipeline.problems.image_classification.evaluation import picture_augmented
     from pipeline.streams.tf_data import InputStream, Split
 

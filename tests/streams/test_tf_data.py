@@ -12,7 +12,7 @@ from pipeline.sources import placeholder_images
 
 def setup_module() -> None:
     global Augmentation, InputStream, Split
-    from pipeline.augmentation.augment import Augmentation
+    from pipeline.augmentation import Augmentation
     from pipeline.streams.tf_data import InputStream, Split
 
 

@@ -1,1 +1,0 @@
-"""Augmentation of image batches in the input stream."""
