@@ -66,7 +66,7 @@ class Cluster:
         below = [psutil.Process(process.pid) for process in self.processes if process.poll() is None]
         found = [child for process in below for child in process.children(recursive=True)]
         # Of the engines, and of Dask's nannies.
-        return [process for process in found if re.search("beam_worker|spawn_main", " ".join(_command(process)))]
+        return [process for process in found if re.search(r"shards\.workers|spawn_main", " ".join(_command(process)))]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -215,7 +215,7 @@ def _spark(cluster: Cluster) -> None:
 def _process_flags(cluster: Cluster) -> str:
     """The flags that name the command of Python workers: what tensorcraft-worker runs, by this interpreter."""
     command = cluster.folder / "worker"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline.shards.beam_worker "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline.shards.workers "$@"\n')
     command.chmod(0o755)
     return f"--environment_type=PROCESS --environment_option=process_command={command}"
 

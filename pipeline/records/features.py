@@ -13,6 +13,7 @@ from pipeline.settings.schema import AUTO
 from pipeline.settings.setting_error import refuse
 
 IMAGE, TEXT, LABEL, KEY = "image", "text", "label", "key"
+SPLITS = ("train", "validation", "test")
 #: File beside the shards with a name per test example in stored order, the path of its file or else its key.
 TEST_NAMES = "test_names.csv"
 #: File beside the shards with a row per example that has an identical copy, if there are any.

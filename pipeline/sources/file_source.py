@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, NoReturn
 
 from pipeline.errors import DamagedArtifactError, message
-from pipeline.records.keys import SPLITS
+from pipeline.records.features import SPLITS
 from pipeline.settings.setting_error import refuse
 from pipeline.sources.files import (
     INDEX_NAME,

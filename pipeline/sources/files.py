@@ -18,7 +18,6 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 from pipeline.artifacts.stamps import current_stamp, read_verified, write_verified
 from pipeline.errors import message
-from pipeline.records.keys import index_key
 
 #: Bytes, times of the last change of content and of any change in nanoseconds, inode. Programs that copy files can set
 #: neither the second time nor the inode.
@@ -346,4 +345,4 @@ class IndexKeys(Sequence[str]):
     def __getitem__(self, which: int | slice) -> str | list[str]:
         if isinstance(which, slice):
             return [self[at] for at in range(self.num_examples)[which]]
-        return index_key(self.split, range(self.num_examples)[which])
+        return f"{self.split}-{range(self.num_examples)[which]:09d}"

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import DamagedArtifactError
-from pipeline.records.features import KEY, LABEL, TEXT, Feature, content_name
-from pipeline.records.keys import SPLITS
+from pipeline.records.features import KEY, LABEL, SPLITS, TEXT, Feature, content_name
 from pipeline.sources.file_source import FileSource, LabeledSource, SourceFiles, labels_in, split_called
 from pipeline.sources.files import (
     Examined,

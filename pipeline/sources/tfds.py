@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, StorageError, UnsupportedDatasetError
-from pipeline.records.features import CHANNELS, IMAGE, LABEL, ImageForm, image_spec
-from pipeline.records.keys import SPLITS
+from pipeline.records.features import CHANNELS, IMAGE, LABEL, SPLITS, ImageForm, image_spec
 from pipeline.settings.data import folder_hint
 from pipeline.settings.setting_error import closest, refuse
 from pipeline.sources.files import change, digests

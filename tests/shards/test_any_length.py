@@ -17,9 +17,9 @@ from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import Feature, stored_form
-from pipeline.records.keys import splits_by_label
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
+from pipeline.shards.splits import splits_by_label
 from pipeline.sources import Location
 from pipeline.sources.files import path_key
 

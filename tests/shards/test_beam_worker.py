@@ -9,12 +9,13 @@ from luigi_process import PROJECT
 
 
 def setup_module() -> None:
-    global api, beam_worker, grpc, services
+    global api, grpc, sdk_worker_main, services, workers
     import grpc
     from apache_beam.portability import api
     from apache_beam.portability.api import beam_provision_api_pb2_grpc as services
+    from apache_beam.runners.worker import sdk_worker_main
 
-    from pipeline.shards import beam_worker
+    from pipeline.shards import workers
 
 
 class Engine:
@@ -44,14 +45,12 @@ def endpoint():
 
 def test_beams_worker_gets_what_the_engine_provides(endpoint, monkeypatch):
     started = []
-    monkeypatch.setattr(beam_worker.os, "environ", {})
-    monkeypatch.setattr(
-        beam_worker.sdk_worker_main, "main", lambda _: started.append(dict(beam_worker.os.environ)), raising=True
-    )
+    monkeypatch.setattr(workers.os, "environ", {})
+    monkeypatch.setattr(sdk_worker_main, "main", lambda _: started.append(dict(workers.os.environ)))
     monkeypatch.setattr(
         sys, "argv", ["tensorcraft-worker", "--id=1-1", f"--provision_endpoint={endpoint}", "--semi_persist_dir=/tmp"]
     )
-    beam_worker.main()
+    workers.main()
     (environment,) = started
     assert environment["WORKER_ID"] == "1-1"
     assert '"localhost:1"' in environment["CONTROL_API_SERVICE_DESCRIPTOR"]

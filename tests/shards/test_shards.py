@@ -15,7 +15,6 @@ from pipeline import sources
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.records.features import image_spec
-from pipeline.records.keys import index_key, split_of
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
@@ -38,7 +37,7 @@ def test_every_record_is_the_sources_example(small_records, small_source):
             for record in read_records(path):
                 example = parse_example(record)
                 index = int(example["key"].decode().rpartition("-")[2])
-                assert example["key"].decode() == index_key(split, index)
+                assert example["key"].decode() == f"{split}-{index:09d}"
                 assert example["image"] == images[index].tobytes()
                 assert example["label"] == labels[index]
                 seen.add(index)
@@ -121,7 +120,7 @@ write_records(source, RecordsSettings(train_shards=300, validation_share=0.1), f
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("*-train.tfrecord-*"))) == 300
     keys = keys_of(folder, "train") | keys_of(folder, "validation")
-    assert keys == {index_key("train", index) for index in range(500)}
+    assert keys == {f"train-{index:09d}" for index in range(500)}
 
 
 @pytest.mark.parametrize(
@@ -184,9 +183,9 @@ def keys_of(folder: Path, split: str) -> set[str]:
 
 
 def test_a_validation_share_divides_the_train_split_and_leaves_test_alone(held_out_records, small_records):
-    every = {index_key("train", index) for index in range(403)}
+    every = {f"train-{index:09d}" for index in range(403)}
     # The key alone decides.
-    held_out = {key for key in every if split_of(key, test_share=0, validation_share=0.2) == "validation"}
+    held_out = {key for key in every if splits.split_of(key, test_share=0, validation_share=0.2) == "validation"}
     assert keys_of(held_out_records, "validation") == held_out
     assert keys_of(held_out_records, "train") == every - held_out
     assert 50 < len(held_out) < 110
@@ -264,7 +263,7 @@ def test_shard_bounds_cover_everything_and_differ_by_one(num_examples, num_shard
 
 @given(num_examples=st.integers(0, 300), seed=st.integers(0, 2**31 - 1))
 def test_example_order_is_a_permutation(num_examples, seed):
-    assert sorted(plan.example_order([index_key("train", index) for index in range(num_examples)], seed)) == list(
+    assert sorted(plan.example_order([f"train-{index:09d}" for index in range(num_examples)], seed)) == list(
         range(num_examples)
     )
 
@@ -291,7 +290,7 @@ def test_two_records_of_one_place_are_found(write_small_records, monkeypatch):
 
 def test_example_order_is_pinned():
     # The records' bytes follow from it: a change here is a change of every artifact.
-    assert plan.example_order([index_key("train", index) for index in range(10)], 0).tolist() == [
+    assert plan.example_order([f"train-{index:09d}" for index in range(10)], 0).tolist() == [
         5,
         4,
         7,

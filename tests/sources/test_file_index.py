@@ -10,8 +10,8 @@ from image_files import plain_file, write_folder
 from pipeline import sources
 from pipeline.artifacts import stamps
 from pipeline.errors import SettingsError
-from pipeline.records.keys import splits_by_label
 from pipeline.settings.data import SourceSettings
+from pipeline.shards.splits import splits_by_label
 from pipeline.sources import files
 from pipeline.sources.files import path_key
 from pipeline.sources.source import kind_of

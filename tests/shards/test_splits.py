@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.records.keys import SPLITS, index_key, split_of, splits_by_group, splits_by_label, splits_by_position
+from pipeline.records.features import SPLITS
+from pipeline.shards.splits import split_of, splits_by_group, splits_by_label, splits_by_position
+from pipeline.sources.files import IndexKeys
 
-KEYS = [index_key("train", index) for index in range(5_000)]
+KEYS = [f"train-{index:09d}" for index in range(5_000)]
 shares = st.floats(0, 0.99)
 
 
 def test_a_key_is_the_split_and_the_index_in_nine_digits():
-    assert index_key("train", 0) == "train-000000000"
-    assert index_key("test", 123_456_789) == "test-123456789"
+    assert IndexKeys("train", 1)[0] == "train-000000000"
+    assert IndexKeys("test", 10**9)[123_456_789] == "test-123456789"
     assert sorted(set(KEYS)) == KEYS
 
 
@@ -33,7 +35,7 @@ def test_each_split_has_its_share(test_share, validation_share):
 
 @given(index=st.integers(0, 999_999_999), smaller=shares, larger=shares, validation_share=shares)
 def test_a_larger_share_keeps_every_example_of_a_smaller_one(index, smaller, larger, validation_share):
-    key = index_key("train", index)
+    key = f"train-{index:09d}"
     smaller, larger = sorted([smaller, larger])
     if split_of(key, test_share=smaller, validation_share=0) == "test":
         assert split_of(key, test_share=larger, validation_share=validation_share) == "test"
@@ -43,7 +45,7 @@ def test_a_larger_share_keeps_every_example_of_a_smaller_one(index, smaller, lar
 
 @given(index=st.integers(0, 999_999_999), test_share=shares, one=shares, other=shares)
 def test_the_validation_share_leaves_the_test_split_as_it_is(index, test_share, one, other):
-    key = index_key("train", index)
+    key = f"train-{index:09d}"
     found = [split_of(key, test_share=test_share, validation_share=share) for share in (one, other)]
     assert (found[0] == "test") == (found[1] == "test")
 
