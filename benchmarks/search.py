@@ -30,7 +30,7 @@ import optuna
 from pipeline.runs import study
 from tasks.commands import run
 run.MORE_SEEDS, study.SAMPLER = 0, getattr(optuna.samplers, {!r})
-from tasks.cli import main
+from tasks.__main__ import main
 main()
 """
 

@@ -120,7 +120,7 @@ class _Parsed(BaseException):
 
 def parse_command(argv: Sequence[str], folder: Path) -> None:
     """Parse a command line of ours as its command does. SettingsError: it is refused."""
-    from tasks.cli import dispatch
+    from tasks.__main__ import dispatch
 
     if argv == ["init"]:
         # It refuses to work in a clone.
@@ -253,7 +253,7 @@ def problems_of_flags(argv: Sequence[str]) -> Iterator[str]:
 
 def problems_in_text(page: str) -> Iterator[str]:
     """Commands and settings that the text names between backticks, and that do not exist."""
-    from tasks.cli import COMMANDS
+    from tasks.__main__ import COMMANDS
 
     targets = set(re.findall(r"^([a-z][\w-]*):", makefile(), re.MULTILINE))
     for token in tokens_of(page):

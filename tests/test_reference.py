@@ -15,7 +15,7 @@ from pipeline.report.sections import SECTIONS
 from pipeline.runs.record import RunRecord
 from pipeline.settings.training import EXPORTERS, MODELS, OPERATIONS, RECIPES
 from pipeline.sources.source import SOURCES
-from tasks.cli import COMMANDS
+from tasks.__main__ import COMMANDS
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGES = PROJECT / "docs" / "reference"

@@ -10,8 +10,8 @@ from pipeline.registry import Registry
 from pipeline.report.sections import SECTIONS
 from pipeline.settings.training import EXPORTERS, MODELS, RECIPES, TrainSettings
 from pipeline.sources.source import SOURCES
-from tasks import cli
-from tasks.cli import COMMANDS
+from tasks import __main__ as cli
+from tasks.__main__ import COMMANDS
 
 ALL = (COMMANDS, EXPORTERS, MODELS, PROBLEMS, RECIPES, RESULTS, SECTIONS, SOURCES)
 

@@ -235,7 +235,7 @@ def help_output() -> Iterator[Text]:
             yield Text("Makefile", number, target[1])
     code = """
 import contextlib
-from tasks.cli import COMMANDS, dispatch
+from tasks.__main__ import COMMANDS, dispatch
 for argv in (["--help"], *([name, "--help"] for name in COMMANDS)):
     print("#", " ".join(argv))
     with contextlib.suppress(SystemExit):

@@ -1,4 +1,4 @@
-"""The commands of the command line, see cli.py."""
+"""The commands of the command line, see __main__.py."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ COMMANDS = Registry(
         "run": "tasks.commands.run:run",
         "status": "tasks.commands.artifacts:status",
         "report": "tasks.commands.runs:report",
-        "doctor": "tasks.commands.checks:doctor",
-        "verify": "tasks.commands.checks:verify",
+        "doctor": "tasks.commands.setup:doctor",
+        "verify": "tasks.commands.artifacts:verify",
         "predict": "tasks.commands.runs:predict",
         "serve": "tasks.commands.runs:serve",
         "export": "tasks.commands.run:export",
@@ -27,7 +27,7 @@ COMMANDS = Registry(
         "pull": "tasks.commands.artifacts:pull",
         "nightly": "tasks.commands.run:nightly",
         "report-killed": "tasks.commands.run:report_killed",
-        "verify-determinism": "tasks.commands.checks:verify_determinism",
+        "verify-determinism": "tasks.commands.runs:verify_determinism",
         "tensorboard": "tasks.commands.runs:tensorboard",
         "train-local": "tasks.commands.run:train_local",
         "completion": "tasks.commands.setup:completion",

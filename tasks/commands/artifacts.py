@@ -1,23 +1,32 @@
-"""The commands ``status``, ``clean-stale``, ``push`` and ``pull`` for the artifacts of the settings."""
+"""The commands ``status``, ``verify``, ``clean-stale``, ``push`` and ``pull`` for artifacts here and on the remote."""
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.artifacts.publish import discard, used_bytes
-from pipeline.errors import RemoteError, SettingsError, plural
+from pipeline.errors import DamagedArtifactError, RemoteError, SettingsError, UnreadableArtifactError, plural
 from pipeline.optional_packages import install_command
+from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.data import Source
 from tasks.process import lock
+from tasks.report import Report, dated_reports_folder, histories
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, differing
 from tasks.train import Train
 
+# Names of artifacts, checkpoints and dated reports. A folder of such a name without a manifest is damaged.
+_OURS = re.compile(r".+-[0-9a-f]{12}|epoch-\d+|\d{4}-\d\d-\d\d")
 _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 
 
@@ -42,6 +51,55 @@ def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         print(f"{name:{width}} {one.state:10} {first}".rstrip())
         print("".join(f"{'':{width + 12}}{reason}\n" for reason in others), end="")
     return 0
+
+
+@command()
+def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Read every artifact under the storage root, and compare it with its checksums."""
+    root = root_folder()
+    folders = dict.fromkeys(_artifacts(root))
+    if not folders:
+        # A wrong root must not count as valid.
+        raise SettingsError(f"{root}: expected artifacts, found none. Pass the storage root with --Storage-root.")
+    states, read_bytes = [], 0
+    for folder in folders:
+        state, details = "valid", folder
+        try:
+            # People may keep files of their own in the report's folder.
+            in_child("pipeline.runs.verify:verify_artifact", {"folder": folder})
+            read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
+        except DamagedArtifactError as error:
+            state, details = "unreadable" if isinstance(error, UnreadableArtifactError) else "damaged", error
+        states.append(state)
+        print(f"{state:8} {details}")
+    valid, damaged, closed = map(states.count, ("valid", "damaged", "unreadable"))
+    counts = f"{valid} valid, {damaged} damaged, {closed} unreadable, {read_bytes:,} bytes read"
+    print(f"{len(states)} artifacts in {root}, {counts}")
+    return DamagedArtifactError.exit_code if damaged else UnreadableArtifactError.exit_code if closed else 0
+
+
+def _artifacts(root: Path) -> Iterator[Path]:
+    """All folders that are or should be artifacts, including unreadable ones. A folder may occur twice."""
+    for kind in (*layout.KINDS, *layout.PAST_KINDS):
+        yield from _named(root / kind)
+    for folder in _named(root / layout.CHECKPOINTS):
+        yield from _named(folder)
+    report = root / Report.kind
+    if report.exists():
+        yield report
+        with contextlib.suppress(DamagedArtifactError):
+            shown = read_manifest(report)["identity"].get("upstream", {}).get("runs", {})
+            yield from (root / Train.kind / name for name in sorted(shown))
+    for history in histories(dated_reports_folder()):
+        yield from _named(history)
+
+
+def _named(folder: Path) -> list[Path]:
+    """Subfolders with the name of an artifact or a manifest. The folder itself if it is unreadable."""
+    if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True):
+        return [folder]
+    folders = (path for path in layout.artifact_folders(folder) if path.is_dir())
+    return [path for path in folders if _OURS.fullmatch(path.name) or os.path.lexists(path / MANIFEST_NAME)]
 
 
 @command(

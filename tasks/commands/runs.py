@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+import luigi
+
+from pipeline import machine
 from pipeline.artifacts import layout
-from pipeline.errors import SettingsError, message, plural
+from pipeline.artifacts.publish import temporary_folder
+from pipeline.errors import DamagedArtifactError, GateError, SettingsError, message, plural
 from pipeline.optional_packages import install_command
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems import problem_class
@@ -25,15 +29,16 @@ from pipeline.problems.units import units_of
 from pipeline.records.features import ImageForm
 from pipeline.serve import LOOPBACK, Service
 from pipeline.settings.experiments import description
+from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
 from tasks import config_files
 from tasks.commands.command import A_RUN, DEFAULT_RUN, Parser, argument, command, not_empty, run_folder, trained_run
 from tasks.data import Records
-from tasks.process import interrupt
+from tasks.process import interrupt, lock
 from tasks.report import Report, published_rows
-from tasks.settings import Metrics, report_page, root_folder
+from tasks.settings import Metrics, Storage, report_page, root_folder
 from tasks.stage import Stage, manifests_in
 from tasks.train import Train
 
@@ -141,6 +146,45 @@ def promote(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     new_link.symlink_to(Path(layout.RUNS, folder.name))
     os.replace(new_link, link)
     print(f"Champion before: {before}\nChampion now:    {folder.name}")
+    return 0
+
+
+@command()
+def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Retrain the run and compare the weights bit by bit."""
+    from pipeline.runs.determinism import check_machine, compare, determinism_path, read_determinism
+
+    train, before = Train(), None
+    if train.processes > 1:
+        refuse("Train", "processes", "1 for verify-determinism", train.processes)
+    lock.hold(root_folder(), on_busy=Storage().on_busy)
+    if not (status := train.status()).is_fresh:
+        raise SettingsError(f'Train: expected a finished run, got one that is {status}. Run "tensorcraft run" first.')
+    run = train.output().folder
+    check_machine(run, machine.describe())
+    train.fetch_inputs()
+    # The log names the stage.
+    train.trigger_event(luigi.Event.START, train)
+    with (
+        temporary_folder(determinism_path(run), train.bytes_needed()) as scratch,
+        interrupt.time_limit(train.task_family, train.time_limit_seconds),
+    ):
+        again = scratch / "run"
+        again.mkdir()
+        train.train_into(again, scratch / "checkpoints")
+        # A damaged result is replaced.
+        with contextlib.suppress(DamagedArtifactError):
+            before = read_determinism(run)
+        result = compare(run, again, before)
+    train.trigger_event(luigi.Event.SUCCESS, train)
+    if not result.is_identical:
+        weights = ", ".join(f"{one.weights_sha256} on {one.hostname}" for one in (result.first, *result.again))
+        raise GateError(
+            f"{run.name}: the weights differ between trainings, with sha256 {weights}. To use deterministic kernels, "
+            "set [Train] deterministic = true."
+        )
+    sha256 = result.first.weights_sha256
+    print(f"{run.name} is bit-identical in each training, weights sha256 {sha256}. Result: {determinism_path(run)}")
     return 0
 
 

@@ -14,7 +14,7 @@ from luigi_process import FAST, IN_CHILD, PROJECT, Luigi
 
 from pipeline.artifacts.manifest import read_manifest, seal, write_manifest
 from pipeline.errors import SettingsError
-from tasks.cli import COMMANDS, dispatch
+from tasks.__main__ import COMMANDS, dispatch
 from tasks.report import Report, publish_dated_report
 from tasks.settings import check_config_file
 
@@ -485,10 +485,10 @@ def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path
 
 def test_a_package_of_a_wrong_version_is_named(monkeypatch):
     from pipeline.errors import SettingsError
-    from tasks.commands import checks
+    from tasks.commands import setup
 
-    monkeypatch.setattr(checks, "installed_version", lambda name: "1.0" if name == "keras" else None)
+    monkeypatch.setattr(setup, "installed_version", lambda name: "1.0" if name == "keras" else None)
     with pytest.raises(
         SettingsError, match=r"keras>=3.* is required, but 1.0 is installed.*luigi.*no version is installed"
     ):
-        checks.check_packages()
+        setup.check_packages()

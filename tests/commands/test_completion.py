@@ -11,7 +11,7 @@ from pipeline.settings.experiments import experiment_files
 from pipeline.settings.schema import settings_of
 from pipeline.settings.sections import SECTIONS
 from pipeline.settings.training import MODELS
-from tasks.cli import COMMANDS
+from tasks.__main__ import COMMANDS
 
 MOST_SECONDS = 0.3
 # As bash calls the function of a command for the word before the cursor.

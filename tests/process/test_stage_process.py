@@ -325,7 +325,7 @@ def test_no_process_outlives_the_parent_however_it_ends(tmp_path, name):
 
 WATCHED = """
 import atexit, sys
-from tasks.cli import main
+from tasks.__main__ import main
 
 heavy = {"tensorflow", "keras", "jax", "apache_beam", "tensorflow_datasets"}
 atexit.register(lambda: print("imported:", sorted(heavy & sys.modules.keys())))

@@ -133,7 +133,7 @@ def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it
 
 
 def test_without_both_runs_there_is_the_usage():
-    from tasks.cli import dispatch
+    from tasks.__main__ import dispatch
 
     command = re.search(r"-m tasks diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
     assert command == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"

@@ -74,7 +74,7 @@ def test_the_name_after_the_command_is_an_experiment(luigi):
 @pytest.mark.slow
 def test_two_processes_share_a_search_and_interrupt_bad_trials_by_the_validation_split_alone(luigi):
     flags = ["--space", SPACE, "--trials", "9", *DATA, "--Train-epochs", "3"]
-    code = f"import sys; sys.executable = {sys.executable!r}; from tasks.cli import main; main()"
+    code = f"import sys; sys.executable = {sys.executable!r}; from tasks.__main__ import main; main()"
     # The first line of the fixture's program has the real one.
     python = Path(sys.executable).read_text().split()[2]
     how = {"env": luigi.environment({}), "cwd": PROJECT, "stderr": subprocess.PIPE, "text": True}

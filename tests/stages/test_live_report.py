@@ -21,7 +21,7 @@ from tasks.stage import Artifact
 RELOAD = '<meta http-equiv="refresh"'
 REFRESHED_OFTEN = """
 from tasks import report as report_module
-from tasks.cli import main
+from tasks.__main__ import main
 
 report_module.REFRESH_SECONDS = 0.1
 main()

@@ -468,7 +468,7 @@ def test_an_unreadable_artifact_is_named_with_the_remedy_and_not_rebuilt(first_r
 def test_asking_changes_nothing_and_imports_nothing_heavy(first_run):
     before = {path: path.stat().st_mtime_ns for path in first_run.root.rglob("*")}
     code = (
-        "import sys; from tasks import cli; sys.argv.insert(1, 'status')\n"
+        "import sys; from tasks import __main__ as cli; sys.argv.insert(1, 'status')\n"
         "try: cli.main()\n"
         "except SystemExit as end: assert end.code == 0\n"
         "assert not {'tensorflow', 'apache_beam', 'numpy'} & sys.modules.keys()"
