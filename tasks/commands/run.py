@@ -6,6 +6,7 @@ identify it, so a fresh run is reused, and an interrupted one is resumed.
 """
 
 import logging
+import os
 import shlex
 import signal
 import socket
@@ -23,7 +24,7 @@ from luigi.task_register import Register
 from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import read_fetched
-from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.errors import DamagedArtifactError, PipelineError, SettingsError
 from pipeline.optional_packages import install_command
 from pipeline.problems import problem_class
 from pipeline.settings.report import SWEPT
@@ -131,14 +132,28 @@ def nightly(parser: Parser, argv: Sequence[str]) -> int:
     """Make a scheduled run, keep its dated report and send a message if the outcome changed."""
     from tasks.schedule import scheduled
 
-    return scheduled.run_scheduled(_with_task(parser, argv, "Nightly"))
+    words = _with_task(parser, argv, "Nightly")
+    console.configure()
+    with scheduled.settings(words):
+        # The run itself reports an unusable root.
+        with suppress(PipelineError):
+            console.log_as(Storage().log_format)
+        return scheduled.record(scheduled.run_child(words)).exit_code
 
 
 def report_killed(parser: Parser, argv: Sequence[str]) -> int:
     """Record a scheduled run that was killed, as systemd describes it."""
     from tasks.schedule import scheduled
 
-    return scheduled.report_killed(_with_task(parser, argv, "Nightly"))
+    console.configure()
+    with scheduled.settings(_with_task(parser, argv, "Nightly")):
+        outcome, path = scheduled.outcome_from_systemd(os.environ), scheduled.outcome_path()
+        previous = scheduled.read_outcome(path) if path else None
+        if previous and previous.invocation == outcome.invocation:
+            _logger.info("%s: already reported.", outcome.task)
+        else:
+            scheduled.record(outcome)
+    return 0
 
 
 def train_local(parser: Parser, argv: Sequence[str]) -> int:

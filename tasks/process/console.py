@@ -147,6 +147,22 @@ def _tell_supervisor(event: str, task: str, error: BaseException | None) -> None
         os.write(int(descriptor), json.dumps([event, task, reason]).encode() + b"\n")
 
 
+def what_failed(events: int) -> tuple[str, str]:
+    """Name of the task that failed, or was running, and the reason, by the events of a supervised process."""
+    running: list[str] = []
+    with open(events, "rb") as file:
+        file.seek(0)
+        # A killed process may leave half a line.
+        for event, task, reason in (json.loads(line) for line in file if line.endswith(b"]\n")):
+            if reason:
+                return task or (running[-1] if running else ""), reason
+            if event == luigi.Event.START:
+                running.append(task)
+            else:
+                running.remove(task)
+    return (running[-1] if running else ""), ""
+
+
 class _ExitCode(logging.Handler):
     """Gives Luigi the exit code of an error for the user that it logs. By itself it has one for all failures."""
 

@@ -1,4 +1,4 @@
-"""Scheduled runs. Luigi runs in a child process. Its outcome is recorded, and a change of it is notified.
+"""Scheduled runs. Luigi runs in a child process. Its outcome is recorded and measured, and a change of it is notified.
 
 The parent also detects outcomes that a run cannot report itself, such as a kill, a crash or a refused setting. The exit
 code is that of the run, or 128 plus the number of the signal that ended it.
@@ -15,11 +15,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import compress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
 import luigi
@@ -28,12 +29,19 @@ import luigi.task_register
 import tenacity
 
 from pipeline.artifacts import layout
+from pipeline.artifacts.publish import replacing
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from pipeline.optional_packages import install_command
+from pipeline.problems.units import units_of
 from tasks import config_files
 from tasks.process import command_line, console
 from tasks.report import Report
-from tasks.settings import Metrics, Notify, Storage, report_page, root_folder, schedule_name
+from tasks.settings import Metrics, Notify, report_page, root_folder, schedule_name
+from tasks.stage import stages_up_to
+from tasks.train import Train
+
+if TYPE_CHECKING:
+    from pipeline.runs.record import RunRecord
 
 SCHEMA_VERSION = 2
 #: Ways to send a message.
@@ -81,23 +89,24 @@ class Outcome:
 
     def after(self, previous: "Outcome | None", channels: Sequence[str] = CHANNELS) -> "Outcome":
         """The outcome with the state that follows from the previous one, for the channels that are set up."""
-        was_failing = previous is not None and previous.exit_code != 0
+        # The first run follows a success of which nobody had to be notified.
+        previous = previous or replace(self, exit_code=0)
+        was_failing = previous.exit_code != 0
         if self.exit_code:
             # The reason does not distinguish failures, because it may contain changing numbers.
             is_resolved = was_failing and (previous.stage, previous.exit_code) == (self.stage, self.exit_code)
             return replace(
                 self,
-                last_success=previous and previous.last_success,
+                last_success=previous.last_success,
                 failing_since=previous.failing_since if was_failing else self.started_at,
                 notified=previous.notified if is_resolved else (),
             )
-        is_pending = previous is not None and previous.failing_since is not None
-        notified = () if was_failing else previous.notified if is_pending else channels
+        notified = () if was_failing else previous.notified if previous.failing_since else channels
         return replace(
             self,
             last_success=self.ended_at().isoformat(timespec="seconds"),
             # The message of the recovery may be pending.
-            failing_since=previous.failing_since if previous and (was_failing or {*channels} - {*notified}) else None,
+            failing_since=previous.failing_since if was_failing or {*channels} - {*notified} else None,
             notified=notified,
         )
 
@@ -110,43 +119,19 @@ def read_outcome(path: Path) -> Outcome | None:
             raise ValueError(f"schema_version {version!r}")
         outcome = Outcome(**content | {"notified": tuple(content["notified"])})
         outcome.ended_at()
+        return outcome
     except FileNotFoundError:
-        return None
+        pass
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         _logger.warning("%s cannot be read (%r). This run replaces the file.", path, error)
-        return None
-    return outcome
+    return None
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Replace the file atomically."""
-    temporary = path.with_name(f".{path.name}.tmp")
     content = {"schema_version": SCHEMA_VERSION, **asdict(outcome)}
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
-    os.replace(temporary, path)
-
-
-def run_scheduled(argv: Sequence[str]) -> int:
-    """Run a Luigi task in a child process, then record, notify and measure. Return the exit code of the run."""
-    console.configure()
-    with _settings(argv):
-        # The run itself reports an unusable root.
-        with contextlib.suppress(PipelineError):
-            console.log_as(Storage().log_format)
-        return _record(_run_child(argv, Notify().log_lines, _secrets())).exit_code
-
-
-def report_killed(argv: Sequence[str]) -> int:
-    """Report a run that was killed together with its parent. systemd's ``OnFailure=`` describes it in ``MONITOR_*``."""
-    console.configure()
-    with _settings(argv):
-        outcome, path = outcome_from_systemd(os.environ), outcome_path()
-        previous = read_outcome(path) if path else None
-        if previous and previous.invocation == outcome.invocation:
-            _logger.info("%s: already reported.", outcome.task)
-        else:
-            _record(outcome)
-    return 0
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
 
 
 def outcome_from_systemd(environment: Mapping[str, str]) -> Outcome:
@@ -244,7 +229,7 @@ def _as_text(content: Mapping[str, object]) -> str:
 
 
 @contextlib.contextmanager
-def _settings(argv: Sequence[str]) -> Iterator[None]:
+def settings(argv: Sequence[str]) -> Iterator[None]:
     """Apply the settings of the run. If they are refused, only those of storage and notifications count."""
     flags = command_line.words_and_flags(argv)[1].items()
     words = [flag if value is None else f"{flag}={value}" for flag, value in flags]
@@ -269,20 +254,15 @@ def _secrets() -> set[str]:
     return secrets | {address, address.partition("://")[2].partition("/")[2], luigi.notifications.smtp().password or ""}
 
 
-def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcome:
+def run_child(argv: Sequence[str]) -> Outcome:
+    """Run a Luigi task in a child process, and pass on its log. Return the outcome without its state."""
+    log_lines, secrets = Notify().log_lines, _secrets()
     started, clock = datetime.now(UTC), time.monotonic()
     # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
     events = os.memfd_create("events")
     command, environment = command_line.child_command(*argv, **{console.EVENTS_VARIABLE: str(events)})
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        pass_fds=[events],
-        cwd=config_files.project_folder(),
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
+    streams = {"pass_fds": [events], "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    process = subprocess.Popen(command, env=environment, cwd=config_files.project_folder(), **streams)
     signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
     # A terminal sends Ctrl-C to both processes.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -292,7 +272,7 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
         sys.stderr.flush()
         last.append(redact(line.rstrip("\n"), secrets))
     code = process.wait()
-    stage, reason = _what_failed(events)
+    stage, reason = console.what_failed(events)
     if not reason:
         reason = f"ended by {signal.Signals(-code).name}" if code < 0 else last[-1] if last else ""
     words, flags = command_line.words_and_flags(argv)
@@ -310,23 +290,7 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     )
 
 
-def _what_failed(events: int) -> tuple[str, str]:
-    """Name of the task that failed, or was running, and the reason."""
-    running: list[str] = []
-    with open(events, "rb") as file:
-        file.seek(0)
-        # A killed process may leave half a line.
-        for event, task, reason in (json.loads(line) for line in file if line.endswith(b"]\n")):
-            if reason:
-                return task or (running[-1] if running else ""), reason
-            if event == luigi.Event.START:
-                running.append(task)
-            else:
-                running.remove(task)
-    return (running[-1] if running else ""), ""
-
-
-def _record(outcome: Outcome) -> Outcome:
+def record(outcome: Outcome) -> Outcome:
     """Notify if the outcome is news, write it and measure. No failure here changes the exit code of the run."""
     path = outcome_path()
     with contextlib.ExitStack() as stack:
@@ -338,29 +302,22 @@ def _record(outcome: Outcome) -> Outcome:
         outcome = outcome.after(read_outcome(path) if path else None, channels)
         # Channels are independent, so that a failed one does not affect the others.
         for channel in channels:
-            if channel not in outcome.notified and _notify(channel, outcome):
-                outcome = replace(outcome, notified=(*outcome.notified, channel))
+            if channel in outcome.notified:
+                continue
+            with _logging_failures(f"The message was not sent by {channel}"):
+                content = message(outcome)
+                if channel == "mail":
+                    # Luigi logs its own failures.
+                    luigi.notifications.send_error_email(content["text"], _as_text(content))
+                if channel == "mail" or send(Notify().webhook_url, content):
+                    outcome = replace(outcome, notified=(*outcome.notified, channel))
         if path:
             with _logging_failures("The outcome of this run was not recorded"):
                 write_outcome(path, outcome)
     if file := Metrics().prometheus_file:
         with _logging_failures("The metrics for Prometheus were not written"):
-            from tasks.schedule.monitoring import current_artifacts, write_metrics
-
-            write_metrics(Path(file).expanduser(), outcome, *current_artifacts())
+            write_metrics(Path(file).expanduser(), outcome, *_current_artifacts())
     return outcome
-
-
-def _notify(channel: str, outcome: Outcome) -> bool:
-    """Send the outcome. Return whether it was accepted."""
-    with _logging_failures(f"The message was not sent by {channel}"):
-        address, content = Notify().webhook_url, message(outcome)
-        if channel == "webhook":
-            return send(address, content)
-        # Luigi logs its own failures.
-        luigi.notifications.send_error_email(content["text"], _as_text(content))
-        return True
-    return False
 
 
 @contextlib.contextmanager
@@ -370,3 +327,59 @@ def _logging_failures(what: str) -> Iterator[None]:
     except Exception as error:
         # Some messages contain addresses.
         _logger.warning("%s: %s", what, error if isinstance(error, OSError | PipelineError) else type(error).__name__)
+
+
+def write_metrics(
+    path: Path, outcome: Outcome, manifests: Mapping[str, Mapping], runs: "Iterable[RunRecord]" = ()
+) -> None:
+    """Replace a file for the textfile collector of Prometheus's node exporter.
+
+    ``manifests`` maps a stage to the manifest of its artifact. Names of metrics follow the conventions of Prometheus.
+    """
+    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+    from pipeline.runs.record import names
+
+    registry, gauges = CollectorRegistry(), {}
+
+    def put(name: str, text: str, value: float | None, **labels: object) -> None:
+        """Set one sample, whose gauge begins with its first value. None leaves it out."""
+        if value is None:
+            return
+        if name not in gauges:
+            gauges[name] = Gauge(f"tensorcraft_{name}", text, tuple(labels), registry=registry)
+        (gauges[name].labels(**labels) if labels else gauges[name]).set(value)
+
+    put("run_exit_code", "Exit code of the last scheduled run.", outcome.exit_code)
+    put("run_duration_seconds", "Wall-clock time of the last scheduled run.", outcome.seconds)
+    put("run_end_timestamp_seconds", "When the last scheduled run ended.", outcome.ended_at().timestamp())
+    success = outcome.last_success and datetime.fromisoformat(outcome.last_success).timestamp()
+    put("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
+    for stage, manifest in manifests.items():
+        text = "Wall-clock time of the stage when it was last built."
+        put("stage_duration_seconds", text, manifest.get("seconds"), stage=stage)
+        for split, about in manifest.get("splits", {}).items():
+            put("records", "Examples in the records.", about.get("num_examples"), split=split)
+    for run in runs:
+        # Settings distinguish the runs of a sweep. A fingerprint would begin new time series every day.
+        labels = {name: getattr(run, name) for name in ("experiment", *names("setting"), "precision")}
+        units = units_of(run.problem, run.tokens).plural
+        put(f"train_{units}_per_second", "Throughput of training.", run.examples_per_second, **labels)
+        put("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", run.test_accuracy, **labels)
+        put("test_loss_nats", "Loss on the test split, in nats per image, character or byte.", run.test_loss, **labels)
+    write_to_textfile(str(path), registry)
+
+
+def _current_artifacts() -> "tuple[dict[str, Mapping], list[RunRecord]]":
+    """The manifest of each stage of the present settings, and the records of their runs."""
+    from pipeline.runs.record import read_record
+
+    manifests, runs = {}, []
+    with contextlib.suppress(PipelineError):
+        for stage in stages_up_to(Report()):
+            # An artifact that does not exist has no numbers.
+            with contextlib.suppress(PipelineError):
+                manifests[stage.task_family] = stage.output().manifest()
+                if isinstance(stage, Train):
+                    runs.append(read_record(stage.output().folder))
+    return manifests, runs

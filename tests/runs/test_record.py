@@ -44,14 +44,12 @@ def test_a_new_setting_is_recorded(wider):
     assert record.recorded_settings(settings)["dropout"] == 0.5
 
 
-def test_a_new_setting_is_a_label_of_the_metrics_for_monitoring(wider, tmp_path, monkeypatch):
-    from tasks.schedule import monitoring
-    from tasks.schedule.scheduled import Outcome
+def test_a_new_setting_is_a_label_of_the_metrics_for_monitoring(wider, tmp_path):
+    from tasks.schedule.scheduled import Outcome, write_metrics
 
     runs = [Wider(**RUN, dropout=dropout) for dropout in (0.1, 0.2)]
-    monkeypatch.setattr(monitoring, "_LABELS", ("experiment", *record.names("setting"), "precision"))
     outcome = Outcome(task="Nightly", started_at="2026-11-20T02:00:00+00:00", seconds=1.0, exit_code=0)
-    monitoring.write_metrics(tmp_path / "x.prom", outcome, {}, runs)
+    write_metrics(tmp_path / "x.prom", outcome, {}, runs)
     families = text_string_to_metric_families((tmp_path / "x.prom").read_text())
     labels = [
         sample.labels for family in families for sample in family.samples if sample.name.endswith("accuracy_ratio")

@@ -13,6 +13,7 @@ from listeners import listening_mail
 from luigi_process import PROJECT, TINY
 from scheduled import DAY, Unattended, samples
 
+from tasks.process import console
 from tasks.schedule import scheduled
 from tasks.schedule.scheduled import CHANNELS, SCHEMA_VERSION, Outcome, read_outcome, write_outcome
 
@@ -75,10 +76,10 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
 @pytest.mark.parametrize("name", ["../../zz", "nonesuch"])
 def test_an_experiment_that_is_not_there_has_no_state(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORCRAFT_EXPERIMENT", name)
-    with scheduled._settings(["Nightly", "--Storage-root", str(tmp_path)]):
+    with scheduled.settings(["Nightly", "--Storage-root", str(tmp_path)]):
         assert scheduled.outcome_path() is None
     monkeypatch.setenv("TENSORCRAFT_EXPERIMENT", "mnist_cnn")
-    with scheduled._settings(["Nightly", "--Storage-root", str(tmp_path)]):
+    with scheduled.settings(["Nightly", "--Storage-root", str(tmp_path)]):
         assert scheduled.outcome_path() == tmp_path / "last_outcome-mnist_cnn.json"
 
 
@@ -134,7 +135,7 @@ REFUSED_ROOTS = {
 @pytest.mark.parametrize("case", REFUSED_ROOTS)
 def test_a_root_that_is_refused_has_no_state(case):
     flags, code = REFUSED_ROOTS[case]
-    with scheduled._settings(["Nightly", *flags]):
+    with scheduled.settings(["Nightly", *flags]):
         path = scheduled.outcome_path()
     # One that is refused only by the system is found out when it is written to.
     assert path is None or code == 6
@@ -175,7 +176,7 @@ def test_more_events_are_read_than_a_pipe_would_hold():
     for task in range(5_000):
         entry = ["event.core.start", f"Nightly{task}", ""]
         os.write(reported, json.dumps(entry).encode() + b"\n")
-    assert scheduled._what_failed(reported) == ("Nightly4999", "")
+    assert console.what_failed(reported) == ("Nightly4999", "")
 
 
 @pytest.mark.slow
@@ -255,13 +256,16 @@ def ended(exit_code: int = 0, stage: str = "", day: int = 1) -> Outcome:
 )
 def test_a_changed_outcome_is_sent_once_and_again_until_it_is_accepted(tmp_path, monkeypatch, codes, down, sent):
     monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "deep" / "last_outcome.json")
-    monkeypatch.setattr(scheduled, "Notify", lambda: SimpleNamespace(webhook_url="http://hooks.example.org"))
+    monkeypatch.setattr(scheduled, "report_page", lambda: "report.html")
+    monkeypatch.setattr(
+        scheduled, "Notify", lambda: SimpleNamespace(webhook_url="http://hooks.example.org", report_url="")
+    )
     messages = []
     for number, code in enumerate(codes):
         asked = []
-        notify = lambda _, outcome, n=number, a=asked: a.append(outcome) or n not in down  # noqa: E731
-        monkeypatch.setattr(scheduled, "_notify", notify)
-        scheduled._record(ended(code, "Train" if code else "", day=number + 1))
+        send = lambda *_, n=number, a=asked: a.append(n) or n not in down  # noqa: E731
+        monkeypatch.setattr(scheduled, "send", send)
+        scheduled.record(ended(code, "Train" if code else "", day=number + 1))
         messages.append(len(asked))
     assert messages == sent
 
@@ -289,7 +293,7 @@ def test_each_message_is_mailed_once_whether_or_not_the_webhook_fails(tmp_path, 
     monkeypatch.setattr(scheduled.luigi.notifications, "email", lambda: SimpleNamespace(receiver="ops@example.org"))
     monkeypatch.setattr(scheduled.luigi.notifications, "send_error_email", lambda *_: mails.append(number))
     for number, code in enumerate(codes):
-        assert "mail" in scheduled._record(ended(code, "Train" if code else "", day=number + 1)).notified
+        assert "mail" in scheduled.record(ended(code, "Train" if code else "", day=number + 1)).notified
     assert [mails.count(number) for number in range(len(codes))] == mailed
 
 
@@ -360,18 +364,18 @@ def test_a_full_disk_only_logs(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "last_outcome.json")
     monkeypatch.setattr(scheduled, "write_outcome", full)
-    assert scheduled._record(ended(6)).notified == ()
+    assert scheduled.record(ended(6)).notified == ()
     assert "The outcome of this run was not recorded: [Errno 28] No space left on device" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [["--Train-nonsense", "1"], ["--Train-epochs", "none"], ["--Storage-rot", "x"]])
 def test_the_command_line_says_where_a_refused_run_is_reported(wrong, tmp_path):
     flags = ["--Notify-webhook-url", "https://127.0.0.1/hook", "--Metrics-prometheus-file", str(tmp_path / "run.prom")]
-    with scheduled._settings(["Nightly", *flags, *wrong]):
+    with scheduled.settings(["Nightly", *flags, *wrong]):
         assert scheduled.Notify().webhook_url == "https://127.0.0.1/hook"
         assert scheduled.Metrics().prometheus_file == str(tmp_path / "run.prom")
 
 
 def test_a_refused_address_leaves_that_of_the_files():
-    with scheduled._settings(["Nightly", "--Notify-webhook-url", "nonsense", "--Train-nonsense", "1"]):
+    with scheduled.settings(["Nightly", "--Notify-webhook-url", "nonsense", "--Train-nonsense", "1"]):
         assert scheduled.Notify().webhook_url == ""
