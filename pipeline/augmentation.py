@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tensorflow as tf
 
-from pipeline.settings.setting_error import refuse
+from pipeline.errors import refuse
 from pipeline.settings.training import parse_augment
 
 #: Columns of the labels of a mixed batch.

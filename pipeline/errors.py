@@ -1,17 +1,25 @@
-"""Errors for the user, with their exit codes.
+"""Errors for the user, with their exit codes and the hints in their messages.
 
 The console prints such an error without a traceback. Any other exception is a defect. It keeps its
 traceback and ends the process with exit code 1.
 """
 
+import difflib
+import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Graph nodes in TensorFlow's errors, such as "{{function_node __wrapped__…}}" and "[Op:…] name: ".
 _GRAPH_NODES = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
 # User and password in an address. A password may contain an @.
 _USERINFO = re.compile(r"(?<=://)[^/\s?#]*(?=@)")
 HIDDEN = "***"
+#: Variable with the flags of this command, and with the file of each setting, as JSON. Processes of stages inherit it.
+PLACES = "TENSORCRAFT_SETTING_PLACES"
+# Terms of other programs and of version 0.1 → names and values of settings.
+_SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "synthetic": "placeholder"}
+_SYNONYMS |= {"recipe": "training_recipe", "recipes": "training_recipes"}
 
 
 def message(build: Callable[..., str]) -> Callable[..., str]:
@@ -26,6 +34,14 @@ def message(build: Callable[..., str]) -> Callable[..., str]:
 def plural(count: int, noun: str) -> str:
     """Format a count with its noun, such as "1 run" or "3 runs"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+@message
+def closest(name: str, known: Sequence[str], key: Callable[[str], str] = str) -> str:
+    """Suggest the known name whose ``key`` is closest to that of ``name``. Return an empty string if none is close."""
+    names = {key(each): each for each in known}
+    matches = difflib.get_close_matches(_SYNONYMS.get(key(name), key(name)), names, n=1)
+    return f" Did you mean {names[matches[0]]!r}?" if matches else ""
 
 
 def without_userinfo(text: str) -> str:
@@ -52,6 +68,18 @@ class PipelineError(Exception):
 
 class SettingsError(PipelineError, ValueError, exit_code=2):
     """A setting is unknown, has the wrong type or is out of range. argparse has the same exit code."""
+
+
+def refuse(section: str, name: str, expected: str, got: object, hint: str = "") -> None:
+    """Raise a SettingsError with the setting, the expected values, the value received and the remedy."""
+    places = json.loads(os.environ.get(PLACES, "{}"))
+    # The flags of the requested task may omit the section.
+    flags = [f"--{words}".replace("_", "-") for words in (f"{section}-{name}", name)]
+    passed, file = [flag for flag in flags if flag in places], places.get(f"{section}.{name}", "config.ini")
+    raise SettingsError(
+        f"[{section}] {name}: expected {expected}, got {got!r}.{hint}",
+        f"Change {passed[0]}." if passed else f"Change it in {file} or pass {flags[0]}.",
+    )
 
 
 class DatasetUnavailableError(PipelineError, exit_code=3):

@@ -9,8 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from pipeline.errors import SettingsError
-from pipeline.settings.setting_error import closest
+from pipeline.errors import SettingsError, closest
 from tasks.commands import COMMANDS, summary
 from tasks.commands.command import Parser
 from tasks.process import console

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.errors import SettingsError
+from pipeline.errors import PLACES, SettingsError
 from pipeline.optional_packages import hidden
 from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
-from pipeline.settings.setting_error import PLACES
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
 EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"

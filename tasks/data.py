@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_fetched
 from pipeline.artifacts.publish import remove_artifact
-from pipeline.errors import ChangedSourceError, SettingsError
+from pipeline.errors import ChangedSourceError, SettingsError, refuse
 from pipeline.records.features import chosen_image_size, content_name, describe_image_size, stored_form, stored_spec
 from pipeline.settings.data import PLACEHOLDER, RecordsSettings, SourceSettings
 from pipeline.settings.schema import AUTO
-from pipeline.settings.setting_error import refuse
 from pipeline.shards import workers
 from pipeline.shards.splits import split_sizes
 from pipeline.sources.files import INDEX_NAME

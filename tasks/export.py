@@ -10,12 +10,11 @@ from pathlib import Path
 import luigi
 
 from pipeline.artifacts import layout
-from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, SettingsError
+from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, SettingsError, refuse
 from pipeline.optional_packages import install_command
 from pipeline.problems.results import results_of
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import Exporter
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import DEFAULT_FORMATS, EXPORTERS, ExportSettings
 from pipeline.sources.source import SYNTHETIC
 from pipeline.stage_process import in_child

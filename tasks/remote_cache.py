@@ -18,8 +18,7 @@ import luigi.interface
 from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import printable
 from pipeline.artifacts.manifest import read_fetched, read_manifest
-from pipeline.errors import DamagedArtifactError, RemoteError, StorageError, UnreadableArtifactError
-from pipeline.settings.setting_error import refuse
+from pipeline.errors import DamagedArtifactError, RemoteError, StorageError, UnreadableArtifactError, refuse
 from tasks.settings import Storage, root_folder
 
 if TYPE_CHECKING:

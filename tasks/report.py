@@ -22,13 +22,12 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing, publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
-from pipeline.errors import DamagedArtifactError, GateError
+from pipeline.errors import DamagedArtifactError, GateError, refuse
 from pipeline.problems.results import RESULTS, results_of
 from pipeline.progress import duration
 from pipeline.registry import Registry
 from pipeline.settings.experiments import PUBLISHED
 from pipeline.settings.report import THRESHOLDS, ReportSettings
-from pipeline.settings.setting_error import refuse
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID

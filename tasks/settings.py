@@ -20,10 +20,9 @@ from luigi.parameter import ParameterVisibility
 from luigi.task_register import Register
 
 from pipeline.artifacts import layout
-from pipeline.errors import SettingsError, StorageError
+from pipeline.errors import SettingsError, StorageError, closest
 from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
-from pipeline.settings.setting_error import closest
 from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from tasks import config_files
 from tasks.process import command_line, console

@@ -17,7 +17,14 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import discard
-from pipeline.errors import DamagedArtifactError, HardwareMismatchError, PipelineError, TimeLimitError, without_userinfo
+from pipeline.errors import (
+    DamagedArtifactError,
+    HardwareMismatchError,
+    PipelineError,
+    TimeLimitError,
+    refuse,
+    without_userinfo,
+)
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
@@ -27,7 +34,6 @@ from pipeline.runs.initial_weights import InitialWeights, find_initial_weights
 from pipeline.settings.experiments import settings_in
 from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.schema import own_modules, settings_of
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import FULL, JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
 from pipeline.training.heartbeat import Heartbeat

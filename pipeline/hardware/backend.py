@@ -6,8 +6,8 @@ The choice depends on the machine and the installed packages. It imports no nume
 from collections.abc import Mapping
 
 from pipeline import machine
+from pipeline.errors import refuse
 from pipeline.optional_packages import install_command, installed_version
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 
 # Packages for JAX on NVIDIA GPUs, one per CUDA version.

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import machine
-from pipeline.errors import HardwareMismatchError, message
+from pipeline.errors import HardwareMismatchError, message, refuse
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.runtime import TF32, Runtime
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
 
 # Instruction sets with which oneDNN multiplies bfloat16, and NVIDIA's first compute capability with such matrix units.

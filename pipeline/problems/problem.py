@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from pipeline.errors import refuse
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
 from pipeline.settings.schema import AUTO
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import HEAD, MODEL_DEFAULTS, MODELS, TrainSettings
 
 if TYPE_CHECKING:

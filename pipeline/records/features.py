@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.errors import message
+from pipeline.errors import message, refuse
 from pipeline.settings.data import RecordsSettings
 from pipeline.settings.schema import AUTO
-from pipeline.settings.setting_error import refuse
 
 IMAGE, TEXT, LABEL, KEY = "image", "text", "label", "key"
 SPLITS = ("train", "validation", "test")

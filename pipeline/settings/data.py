@@ -5,7 +5,7 @@ import re
 import shlex
 from typing import Annotated
 
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, closest, refuse
 from pipeline.settings.schema import (
     AUTO,
     NOT_IN_IDENTITY,
@@ -19,7 +19,6 @@ from pipeline.settings.schema import (
     or_auto,
     where,
 )
-from pipeline.settings.setting_error import closest, refuse
 
 PLACEHOLDER = "placeholder"
 # The default dataset. Only this one is replaced by the placeholder dataset without a request.

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, closest
 from pipeline.settings.schema import Settings, text
-from pipeline.settings.setting_error import closest
 
 #: Suffix of a file with the published results of an experiment.
 PUBLISHED = ".published.json"

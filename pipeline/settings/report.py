@@ -3,8 +3,8 @@
 import itertools
 from typing import Annotated
 
+from pipeline.errors import refuse
 from pipeline.settings.schema import NOT_IN_IDENTITY, StageSettings, number, one_of, settings_of
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TrainSettings
 
 # Settings of [Train] that a list of [Report] sweeps.

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
 
+from pipeline.errors import closest, refuse
 from pipeline.optional_packages import find_module, has_name
 from pipeline.registry import Registry
-from pipeline.settings.setting_error import closest, refuse
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _LONGEST_FUNCTION = 100

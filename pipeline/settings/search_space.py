@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, closest
 from pipeline.settings.schema import AUTO, Mark, Setting, settings_of
-from pipeline.settings.setting_error import closest
 from pipeline.settings.training import TrainSettings
 
 # No augmentation. Luigi ignores a flag with an empty value, and auto means none.

@@ -3,8 +3,8 @@
 from dataclasses import field
 from typing import Annotated
 
+from pipeline.errors import refuse
 from pipeline.settings.schema import NOT_IN_IDENTITY, SECRET, Settings, integer, one_of, text
-from pipeline.settings.setting_error import refuse
 
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")

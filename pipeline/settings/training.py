@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
+from pipeline.errors import closest, refuse
 from pipeline.registry import Registry
 from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.schema import (
@@ -21,7 +22,6 @@ from pipeline.settings.schema import (
     registered,
     where,
 )
-from pipeline.settings.setting_error import closest, refuse
 
 #: Model → its builder, which imports Keras.
 MODELS = Registry(

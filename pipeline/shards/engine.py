@@ -30,10 +30,9 @@ from apache_beam.utils import interactive_utils
 from apache_beam.utils.subprocess_server import SubprocessServer
 
 from pipeline import errors
-from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError, plural
+from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError, closest, plural, refuse
 from pipeline.optional_packages import install_command
 from pipeline.settings.data import RecordsSettings
-from pipeline.settings.setting_error import closest, refuse
 from pipeline.shards import workers
 from pipeline.shards.shared import Store, shared_by_workers
 

@@ -8,8 +8,8 @@ the seed. A larger test share contains a smaller one.
 import hashlib
 from collections.abc import Hashable, Sequence
 
+from pipeline.errors import refuse
 from pipeline.records.features import SPLITS
-from pipeline.settings.setting_error import refuse
 from pipeline.sources.files import example_keys, read_index
 from pipeline.sources.source import Location, SourceInfo
 

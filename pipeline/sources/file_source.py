@@ -14,9 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
-from pipeline.errors import DamagedArtifactError, message
+from pipeline.errors import DamagedArtifactError, message, refuse
 from pipeline.records.features import SPLITS
-from pipeline.settings.setting_error import refuse
 from pipeline.sources.files import (
     INDEX_NAME,
     Examined,
@@ -134,7 +133,7 @@ class FileSource(Kind):
         return dict(sorted(stamps(self.folder(), self.refuse).items()))
 
     def refuse(self, hint: str = "", expected: str = "", setting: str = "path") -> NoReturn:
-        """Raise the error for data that cannot be used. See ``setting_error.refuse``."""
+        """Raise the error for data that cannot be used. See ``errors.refuse``."""
         form = inspect.getdoc(type(self)).partition("\n")[0].rstrip(".")
         refuse("Source", setting, expected or form[0].lower() + form[1:], getattr(self.settings, setting), hint)
 

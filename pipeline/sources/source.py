@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from pipeline.errors import DatasetUnavailableError, message
+from pipeline.errors import DatasetUnavailableError, message, refuse
 from pipeline.records.features import (
     TEXT,
     FeatureSpec,
@@ -22,7 +22,6 @@ from pipeline.records.features import (
 )
 from pipeline.registry import Registry
 from pipeline.settings.data import FULL_RANGE, PLACEHOLDER, RecordsSettings, SourceSettings
-from pipeline.settings.setting_error import refuse
 
 _logger = logging.getLogger(__name__)
 

@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from pipeline.errors import message
+from pipeline.errors import closest, message
 from pipeline.settings.schema import AUTO
-from pipeline.settings.setting_error import closest
 from pipeline.sources.file_source import MISSING, SourceFiles, checked_labels, natural, split_called
 from pipeline.sources.files import Example, FileIndex, Stamp, detect_encoding, first_bytes, is_in, stamps_of
 from pipeline.sources.image_folder import ImageFolder, ImageSource

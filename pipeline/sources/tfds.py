@@ -16,10 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, StorageError, UnsupportedDatasetError
+from pipeline.errors import (
+    DamagedArtifactError,
+    DatasetUnavailableError,
+    StorageError,
+    UnsupportedDatasetError,
+    closest,
+    refuse,
+)
 from pipeline.records.features import CHANNELS, IMAGE, LABEL, SPLITS, ImageForm, image_spec
 from pipeline.settings.data import folder_hint
-from pipeline.settings.setting_error import closest, refuse
 from pipeline.sources.files import change, digests
 from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
 from pipeline.sources.text import written_tokens

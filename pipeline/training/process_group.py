@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any
 
 from pipeline import machine
-from pipeline.errors import SettingsError
-from pipeline.settings.setting_error import refuse
+from pipeline.errors import SettingsError, refuse
 from pipeline.settings.training import FROM_ENVIRONMENT, TrainSettings, split_address
 
 # Variables of Slurm, of GKE for TPUs and of indexed Kubernetes jobs.

@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 
 from pipeline.augmentation import Augmentation
-from pipeline.errors import plural
+from pipeline.errors import plural, refuse
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
@@ -23,7 +23,6 @@ from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PHASES
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, refuse_without_validation
 from pipeline.streams.numpy_stream import ColumnStream
 from pipeline.streams.tf_data import InputStream, fits_in_memory

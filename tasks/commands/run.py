@@ -24,12 +24,11 @@ from luigi.task_register import Register
 from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import read_fetched
-from pipeline.errors import DamagedArtifactError, PipelineError, SettingsError
+from pipeline.errors import DamagedArtifactError, PipelineError, SettingsError, refuse
 from pipeline.optional_packages import install_command
 from pipeline.problems import problem_class
 from pipeline.settings.report import SWEPT
 from pipeline.settings.search_space import parse_space, train_settings
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import EXPORTERS
 from pipeline.sources.file_source import kind_at
 from tasks import remote_cache

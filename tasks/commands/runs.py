@@ -21,7 +21,7 @@ import luigi
 from pipeline import machine
 from pipeline.artifacts import layout
 from pipeline.artifacts.publish import temporary_folder
-from pipeline.errors import DamagedArtifactError, GateError, SettingsError, message, plural
+from pipeline.errors import DamagedArtifactError, GateError, SettingsError, message, plural, refuse
 from pipeline.optional_packages import install_command
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems import problem_class
@@ -29,7 +29,6 @@ from pipeline.problems.units import units_of
 from pipeline.records.features import ImageForm
 from pipeline.serve import LOOPBACK, Service
 from pipeline.settings.experiments import description
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child

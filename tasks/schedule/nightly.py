@@ -13,8 +13,7 @@ from datetime import UTC, date, datetime
 import luigi
 
 from pipeline.artifacts import layout
-from pipeline.errors import DamagedArtifactError
-from pipeline.settings.setting_error import refuse
+from pipeline.errors import DamagedArtifactError, refuse
 from pipeline.stage_process import in_child
 from tasks.process import console, lock
 from tasks.report import Report, history_folder, is_past, publish_dated_report, read_dated_report, read_dated_reports

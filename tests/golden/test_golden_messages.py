@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PLACES, PipelineError
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.settings.report import ReportSettings
-from pipeline.settings.setting_error import PLACES
 from pipeline.settings.storage import StorageSettings
 from pipeline.settings.training import TrainSettings
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from pipeline.errors import refuse
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.records.features import LABELS, VALUES, Task
-from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import TrainSettings
 
 if TYPE_CHECKING:
