@@ -51,12 +51,12 @@ os.environ["KERAS_BACKEND"] = "jax"
 from benchmarks import gpu
 from pipeline.settings.training import TrainSettings
 from pipeline.hardware.placement import Placement
-from pipeline.hardware import probe
+from pipeline.hardware import receipt
 from pipeline.hardware.jax import Jax
 
-probe._SIDE_ON_ACCELERATOR = 1_024
+receipt._SIDE_ON_ACCELERATOR = 1_024
 # The CPU's own time: the tests beside this one are not to decide.
-probe.time = types.SimpleNamespace(perf_counter=time.process_time)
+receipt.time = types.SimpleNamespace(perf_counter=time.process_time)
 
 class Card(Jax):
     def observe(self, strategy):

@@ -22,8 +22,7 @@ from jax import numpy as jnp
 
 from pipeline import machine
 from pipeline.hardware.mismatch import explain
-from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
-from pipeline.hardware.runtime import TF32, Runtime
+from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE, TF32, Runtime
 from pipeline.settings.training import JAX, TrainSettings
 
 # JAX's platform names.

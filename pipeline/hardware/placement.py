@@ -1,4 +1,7 @@
-"""Placement of a run on devices, and the rules for ``precision = auto`` and ``jit_compile = auto``."""
+"""Choice of TensorFlow or JAX, placement of a run on devices, and other rules for ``auto``.
+
+The choice depends on the machine and the installed packages. It imports no numerical library.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,12 +11,38 @@ from typing import Any
 
 from pipeline import machine
 from pipeline.errors import HardwareMismatchError, message, refuse
-from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.runtime import TF32, Runtime
+from pipeline.optional_packages import install_command, installed_version
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
 
+# Packages for JAX on NVIDIA GPUs, one per CUDA version.
+_CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 # Instruction sets with which oneDNN multiplies bfloat16, and NVIDIA's first compute capability with such matrix units.
 _BFLOAT16_CPU_FLAGS, _BFLOAT16_GPU = frozenset({"avx512_bf16", "amx_bf16"}), 8.0
+
+
+def choose_backend(settings: TrainSettings) -> str:
+    """Choose "tensorflow" or "jax". "auto" selects JAX on a TPU, and on a GPU if JAX has CUDA.
+
+    Several processes require JAX. On a CPU, TensorFlow is 4 to 14 times faster (docs/LOG.md).
+    """
+    if settings.backend != "auto":
+        return settings.backend
+    if settings.processes > 1:
+        return JAX
+    if settings.device in ("auto", "tpu") and machine.tpu_chips():
+        return JAX
+    has_cuda = machine.has_nvidia_driver() and any(map(installed_version, _CUDA_PLUGINS))
+    if settings.device in ("auto", "gpu") and has_cuda:
+        return JAX
+    return TENSORFLOW
+
+
+def require_backend(settings: TrainSettings) -> None:
+    """Raise a SettingsError with the remedy if packages of the backend are not installed."""
+    if choose_backend(settings) == JAX and not installed_version("jax"):
+        extra = {"gpu": "jax-gpu", "tpu": "jax-tpu"}.get(settings.device, "jax")
+        refuse("Train", "backend", f"tensorflow, because jax needs {install_command(extra)}", settings.backend)
 
 
 def runtime_called(backend: str) -> Runtime:

@@ -11,20 +11,25 @@ import platform
 import re
 import socket
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline import machine
 from pipeline.errors import message
-from pipeline.hardware import probe
-from pipeline.hardware.backend import flags
 from pipeline.hardware.placement import Placement, choose_precision, place
+from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, OPERATIONS, SIZE, TF32, Runtime
 from pipeline.optional_packages import installed_version
 from pipeline.settings.training import TrainSettings
 
 # Only a ratio near 1 is suspicious, because an accelerator may be slower than its host, such as a T4 with 64 cores. In
 # 60 probes of a host against itself (2 cores, load 3 to 10), the mean ratio was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
+# Rounds per operation and seconds per round. More rounds average the load of the machine in a comparison of devices.
+_ROUNDS, _ROUNDS_WITH_HOST, _SECONDS = 2, 8, 0.04
+# Side of the matrices, for 2 GFLOP on a CPU and 137 GFLOP on an accelerator.
+_SIDE, _SIDE_ON_ACCELERATOR = 1_024, 4_096
+_CONVOLUTION_FLOP = 2 * IMAGES * SIZE**2 * KERNEL**2 * CHANNELS_IN * CHANNELS_OUT
 _REQUESTED = ("backend", "device", "precision", "jit_compile", "replicas", "on_mismatch")
 _logger = logging.getLogger(__name__)
 
@@ -47,9 +52,9 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         "num_replicas": placement.num_replicas,
         **runtime.describe(placement.strategy),
         "placement": {**runtime.observe(placement.strategy), "observed": "probe"},
-        "probe": probe.measure(runtime, effective, precision),
+        "probe": measure(runtime, effective, precision),
         "host": machine.describe(),
-        "flags": flags(os.environ),
+        "flags": machine.flags(os.environ),
         "effective_device": effective,
         "processes": [],
     }
@@ -60,6 +65,37 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     if effective == "cpu":
         names = [machine.cpu_model(), f"{machine.granted_cores()} cores"]
     return _checked({**receipt, "device_name": ", ".join(names)})
+
+
+def measure(runtime: Runtime, device: str, precision: str) -> dict[str, float | int | str]:
+    """Measure a matrix product and a convolution on "cpu", "gpu" or "tpu", in floating-point operations per second.
+
+    Fields ``host_…`` are of an accelerator's host. ``…_times_host`` is the speed relative to the host. It is a
+    geometric mean over interleaved rounds, so that the load of the machine affects both devices.
+    """
+    side = _SIDE if device == "cpu" else _SIDE_ON_ACCELERATOR
+    flop = {"matmul": 2 * side**3, "convolution": _CONVOLUTION_FLOP}
+    devices = {"": device} if device == "cpu" else {"": device, "host_": "cpu"}
+    dtype = "float32" if precision == TF32 else precision
+    computations = {prefix: runtime.computations(name, side, dtype) for prefix, name in devices.items()}
+    for operations in computations.values():
+        for compute in operations.values():
+            # The first call compiles.
+            compute()
+    seconds = {(prefix, name): [] for prefix in devices for name in OPERATIONS}
+    for number in range(_ROUNDS if device == "cpu" else _ROUNDS_WITH_HOST):
+        for name in OPERATIONS:
+            # The order alternates, so that a changing load favors no device.
+            for prefix in list(devices)[:: -1 if number % 2 else 1]:
+                seconds[prefix, name].append(_seconds(computations[prefix][name]))
+    measured: dict[str, float | int | str] = {"precision": precision}
+    for (prefix, name), rounds in seconds.items():
+        measured[f"{prefix}{name}_flops_per_second"] = round(flop[name] / min(rounds))
+    if device != "cpu":
+        for name in OPERATIONS:
+            pairs = zip(seconds["host_", name], seconds["", name], strict=True)
+            measured[f"{name}_times_host"] = round(statistics.geometric_mean(host / own for host, own in pairs), 3)
+    return measured
 
 
 def examine(settings: TrainSettings) -> dict[str, Any]:
@@ -119,10 +155,19 @@ def find_failed_checks(effective: str, num_replicas: int, placement: Mapping, sp
         elif len(set(placement[name])) != num_replicas:
             failed_checks.append(_wrong_devices(name, f"{num_replicas} devices", len(set(placement[name]))))
     if effective != "cpu":
-        ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in probe.OPERATIONS)
+        ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in OPERATIONS)
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
             failed_checks.append(_as_fast_as_host(effective, ratio))
     return failed_checks
+
+
+def _seconds(compute: Callable[[], object]) -> float:
+    """Seconds of the fastest of several calls, because other load only adds time."""
+    fastest, until = float("inf"), time.perf_counter() + _SECONDS
+    while (started := time.perf_counter()) < until:
+        compute()
+        fastest = min(fastest, time.perf_counter() - started)
+    return fastest
 
 
 def _kind(device: str) -> str:

@@ -10,6 +10,10 @@ from pipeline.settings.training import TrainSettings
 
 #: float32 with 10 mantissa bits in products, on NVIDIA GPUs since Ampere.
 TF32 = "tf32"
+#: The operations that a receipt times.
+OPERATIONS = ("matmul", "convolution")
+#: Shape of the convolution, with images of SIZE × SIZE and kernels of KERNEL × KERNEL.
+IMAGES, SIZE, CHANNELS_IN, CHANNELS_OUT, KERNEL = 64, 32, 32, 64, 3
 
 
 class Runtime(Protocol):
@@ -50,7 +54,7 @@ class Runtime(Protocol):
         """
 
     def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
-        """Functions that run ``probe.OPERATIONS`` on a device. A call returns when its result is ready."""
+        """Functions that run ``OPERATIONS`` on a device. A call returns when its result is ready."""
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
         """Function that trains for ``steps`` steps on one batch and returns their seconds."""

@@ -17,8 +17,7 @@ from tensorflow.python.eager import context
 
 from pipeline import machine
 from pipeline.hardware.mismatch import explain
-from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
-from pipeline.hardware.runtime import TF32, Runtime
+from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE, TF32, Runtime
 from pipeline.settings.training import TENSORFLOW, TrainSettings
 
 # Parts of the names of a model's main operations, in every library.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.hardware.backend import computation_flags
+from pipeline.machine import computation_flags
 from pipeline.runs.origin import Origin
 from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, read_text, renamed
 

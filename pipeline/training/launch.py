@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import WorkerDiedError, causes
-from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.placement import choose_backend
 from pipeline.runs.initial_weights import InitialWeights
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import RunRecord

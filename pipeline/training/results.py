@@ -15,7 +15,7 @@ import tensorflow as tf
 from safetensors.numpy import save
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.placement import choose_backend
 from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.models.model import named_weights
 from pipeline.problems import problem_of_records

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from pipeline.artifacts.publish import free_bytes, require_space
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError, StorageError
-from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.placement import choose_backend
 from pipeline.hardware.receipt import verdict
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.settings.schema import settings_of

@@ -24,7 +24,7 @@ class _BeforeTheImportOf(importlib.abc.MetaPathFinder):
 def _pretend():
     import tensorflow as tf
 
-    from pipeline.hardware import probe
+    from pipeline.hardware import receipt
     from pipeline.hardware import tensorflow as ours
     from pipeline.hardware.mismatch import explain
 
@@ -43,7 +43,7 @@ def _pretend():
     tf.config.list_logical_devices = list_devices
     ours.TensorFlow.place_on = fake
     # A CPU needs long for the matrices of an accelerator.
-    probe._SIDE_ON_ACCELERATOR = 256
+    receipt._SIDE_ON_ACCELERATOR = 256
 
 
 _HOOKS = {"pipeline.hardware.receipt": _pretend}

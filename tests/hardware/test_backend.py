@@ -7,7 +7,7 @@ import pytest
 
 from pipeline import machine
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware import backend
+from pipeline.hardware import placement
 from pipeline.settings.training import TrainSettings
 
 
@@ -20,7 +20,7 @@ def computer(monkeypatch):
         monkeypatch.setattr(machine, "has_nvidia_driver", lambda: driver)
         # JAX with CUDA cannot use a driver of AMD or Windows.
         monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
-        monkeypatch.setattr(backend, "installed_version", lambda name: name in packages)
+        monkeypatch.setattr(placement, "installed_version", lambda name: name in packages)
 
     return build
 
@@ -43,22 +43,22 @@ def computer(monkeypatch):
 )
 def test_auto_takes_the_backend_that_suits_the_machine(computer, settings, about, expected):
     computer(**about)
-    assert backend.choose_backend(TrainSettings(**settings)) == expected
+    assert placement.choose_backend(TrainSettings(**settings)) == expected
 
 
 @pytest.mark.parametrize(("device", "extra"), [("auto", "jax"), ("gpu", "jax-gpu"), ("tpu", "jax-tpu")])
 def test_a_backend_that_is_not_installed_is_refused_with_the_command_that_installs_it(computer, device, extra):
     computer(packages=())
     with pytest.raises(SettingsError, match=rf"make setup EXTRA={extra},"):
-        backend.require_backend(TrainSettings(backend="jax", device=device))
-    backend.require_backend(TrainSettings())
+        placement.require_backend(TrainSettings(backend="jax", device=device))
+    placement.require_backend(TrainSettings())
 
 
 def test_the_choice_imports_neither_of_them():
     code = (
         "import sys\n"
         "from pipeline.settings.training import TrainSettings\n"
-        "from pipeline.hardware.backend import choose_backend\n"
+        "from pipeline.hardware.placement import choose_backend\n"
         "choose_backend(TrainSettings())\n"
         "print({'tensorflow', 'jax', 'keras'} & set(sys.modules))\n"
     )
@@ -96,5 +96,5 @@ def test_only_variables_of_the_computation_are_recorded():
     computing |= {"TF_NUM_INTRAOP_THREADS": "1", "NVIDIA_TF32_OVERRIDE": "1", "TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
     placing = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}
     others = {"HOME": "/root", "JAX_COORDINATOR_ADDRESS": "h:1", "JAX_COMPILATION_CACHE_DIR": "/c", "OMPI_RANK": "0"}
-    assert backend.computation_flags(computing | placing | others) == computing
-    assert backend.flags(computing | placing | others) == computing | placing
+    assert machine.computation_flags(computing | placing | others) == computing
+    assert machine.flags(computing | placing | others) == computing | placing

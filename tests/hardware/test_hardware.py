@@ -16,10 +16,11 @@ from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
-    global Placement, probe, tensorflow, tf
+    global Placement, receipt_module, tensorflow, tf
     import tensorflow as tf
 
-    from pipeline.hardware import probe, tensorflow
+    from pipeline.hardware import receipt as receipt_module
+    from pipeline.hardware import tensorflow
     from pipeline.hardware.placement import Placement
 
 
@@ -77,8 +78,8 @@ def test_a_receipt_is_plain_data_and_names_what_shapes_speed(on_cpu):
 
 def test_a_strategy_that_computes_elsewhere_is_not_verified(monkeypatch):
     # The names alone are enough here: the matrices may be small.
-    monkeypatch.setattr(probe, "_SIDE_ON_ACCELERATOR", 64)
-    monkeypatch.setattr(probe, "_SECONDS", 0.001)
+    monkeypatch.setattr(receipt_module, "_SIDE_ON_ACCELERATOR", 64)
+    monkeypatch.setattr(receipt_module, "_SECONDS", 0.001)
     # A "GPU" whose strategy computes on the CPU is what the tutorials' TPU runtime was.
     lying = posing(tf.distribute.OneDeviceStrategy("/cpu:0"))
     receipt = write_receipt(TrainSettings(device="gpu"), lying, "float32")
@@ -103,8 +104,8 @@ def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
     seen = {"variable_devices": [GPU], "computation_devices": [GPU]}
     monkeypatch.setattr(tensorflow.TensorFlow, "observe", lambda *_: seen)
     # The CPU's own time: the tests beside this one are not to decide.
-    monkeypatch.setattr(probe, "time", types.SimpleNamespace(perf_counter=time.process_time))
-    monkeypatch.setattr(probe, "_SIDE_ON_ACCELERATOR", 1_024)
+    monkeypatch.setattr(receipt_module, "time", types.SimpleNamespace(perf_counter=time.process_time))
+    monkeypatch.setattr(receipt_module, "_SIDE_ON_ACCELERATOR", 1_024)
     lying = posing(on_cpu[0].strategy)
     receipt = write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt["device_verified"] is False
@@ -188,8 +189,8 @@ def test_a_host_that_poses_is_found_out_while_other_work_comes_and_goes(monkeypa
     verified = 0
     for seed in range(200):
         busy = BusyMachine(seed, *load)
-        monkeypatch.setattr(probe, "time", busy)
-        verified += not find_failed_checks("gpu", 1, seen, probe.measure(busy, "gpu", "float32"))
+        monkeypatch.setattr(receipt_module, "time", busy)
+        verified += not find_failed_checks("gpu", 1, seen, receipt_module.measure(busy, "gpu", "float32"))
     assert verified == 0
 
 

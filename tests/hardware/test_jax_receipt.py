@@ -14,7 +14,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 from pipeline.hardware.placement import place
 from pipeline.hardware.receipt import write_receipt
 from pipeline.settings.training import TrainSettings
-from pipeline.hardware import jax, probe
+from pipeline.hardware import jax, receipt
 settings = TrainSettings(
     backend="jax", device="cpu", replicas={replicas}, global_batch_size=128, deterministic="true"
 )
@@ -28,9 +28,9 @@ POSING = """
 import dataclasses, time, types
 devices, names = jax._devices, jax._names
 jax._devices = lambda device: devices("cpu")
-probe._SIDE_ON_ACCELERATOR = 1024
+receipt._SIDE_ON_ACCELERATOR = 1024
 # The CPU's own time: the tests beside this one are not to decide.
-probe.time = types.SimpleNamespace(perf_counter=time.process_time)
+receipt.time = types.SimpleNamespace(perf_counter=time.process_time)
 for device in ("gpu", "tpu"):
     posing = dataclasses.replace(placement, effective_device=device)
     for jax._names in (names, lambda devices: [device + ":0"]):

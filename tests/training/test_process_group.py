@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.errors import SettingsError
-from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.placement import choose_backend
 from pipeline.settings.training import TrainSettings
 from pipeline.training.process_group import ProcessGroup, process_group
 

@@ -105,12 +105,12 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
 def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
     trained, small_records, tmp_path, run_killed_after, monkeypatch
 ):
-    from pipeline.hardware import probe
+    from pipeline.hardware import receipt
 
-    measure = probe.measure
+    measure = receipt.measure
     with monkeypatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "first")
-        patch.setattr(probe, "measure", lambda *how: measure(*how) | {"convolution_flops_per_second": 7.0})
+        patch.setattr(receipt, "measure", lambda *how: measure(*how) | {"convolution_flops_per_second": 7.0})
         run_killed_after(2)
     record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints")
     assert record["epochs_restored"] == 2
