@@ -146,7 +146,7 @@ def _without_state_of_tasks() -> Iterator[None]:
 
     import tasks  # noqa: F401
     from pipeline import progress
-    from pipeline.artifacts import manifest, modules
+    from pipeline.artifacts import code_digest, manifest
     from tasks import config_files
     from tasks.process import interrupt, lock
 
@@ -160,7 +160,7 @@ def _without_state_of_tasks() -> Iterator[None]:
         for cached in (value for module in ours for value in vars(module).values() if hasattr(value, "cache_clear")):
             cached.cache_clear()
         manifest._warn_of_stray.cache_clear()
-        modules.read_module.cache_clear()
+        code_digest.read_module.cache_clear()
         for collection in collections:
             collection.clear()
         while lock._held:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipeline.artifacts.modules import read_module
+from pipeline.artifacts.code_digest import read_module
 from pipeline.optional_packages import installed_version
 
 # Part of every identity. Raise it if a release rebuilds all artifacts anyway.

@@ -96,12 +96,12 @@ def run(*command: str, **how) -> subprocess.CompletedProcess:
 
 # -I: without this environment's packages. Sources come as JSON on standard input: label → source.
 STANDALONE = """
-import ast, importlib.util, json, sys
-spec = importlib.util.spec_from_file_location("syntax", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
+import ast, json, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+from pipeline.artifacts import code_digest
 sources = json.load(sys.stdin)
-print(json.dumps({name: module.definition_digests(ast.parse(source)) for name, source in sources.items()}))
+print(json.dumps({name: code_digest.definition_digests(ast.parse(source)) for name, source in sources.items()}))
 """
 
 
@@ -118,7 +118,7 @@ def test_every_python_found_here_agrees_on_the_sample_and_on_our_own_code(every)
     expected = {name: definition_digests(ast.parse(source)) for name, source in ours.items()}
     sources = json.dumps({"": SAMPLE, **ours})
     for python in pythons():
-        done = run(python, "-I", "-W", "ignore", "-c", STANDALONE, code_digest.__file__, input=sources)
+        done = run(python, "-I", "-W", "ignore", "-c", STANDALONE, str(PROJECT), input=sources)
         assert done.returncode == 0, f"{python}: {done.stderr}"
         digests = json.loads(done.stdout)
         assert digests.pop("") == PINNED, python

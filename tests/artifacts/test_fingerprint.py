@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.artifacts import modules as subject
-from pipeline.artifacts.code_digest import MATCHED_BY_TEXT, _canonical
+from pipeline.artifacts import code_digest as subject
+from pipeline.artifacts.code_digest import MATCHED_BY_TEXT, _canonical, read_module
 from pipeline.artifacts.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.artifacts.modules import read_module
 
 
 def setup_module() -> None:

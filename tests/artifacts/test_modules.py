@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from luigi_process import PROJECT
 
-from pipeline.artifacts import code_digest, modules
+from pipeline.artifacts import code_digest
+from pipeline.artifacts.code_digest import read_module
 from pipeline.artifacts.fingerprint import code_digests
-from pipeline.artifacts.modules import read_module
 
 STAGE = "pipeline.records.features"
 # Prints how many modules were parsed, and the digests of all that a module reaches.
 DIGESTS = """
 import ast, json, sys
-from pipeline.artifacts import modules, code_digest
+from pipeline.artifacts import code_digest
 from pipeline.artifacts.fingerprint import code_digests
 parsed, parse = [], ast.parse
 ast.parse = lambda *given, **named: parsed.append(given) or parse(*given, **named)
@@ -45,11 +45,11 @@ def start(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     # Python makes it when it compiles the module.
-    Path(importlib.util.cache_from_source(modules.__file__)).parent.mkdir(parents=True)
+    Path(importlib.util.cache_from_source(code_digest.__file__)).parent.mkdir(parents=True)
 
     def forget() -> None:
-        modules._results.cache_clear()
-        modules._version.cache_clear()
+        code_digest._results.cache_clear()
+        code_digest._version.cache_clear()
         read_module.cache_clear()
 
     def start() -> tuple[int, dict]:

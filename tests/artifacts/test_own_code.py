@@ -5,8 +5,8 @@ import sys
 import pytest
 from own_package import forget, write_package
 
+from pipeline.artifacts.code_digest import read_module
 from pipeline.artifacts.fingerprint import code_digests
-from pipeline.artifacts.modules import read_module
 from pipeline.optional_packages import is_local
 
 

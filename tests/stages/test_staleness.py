@@ -13,7 +13,7 @@ import pytest
 import time_machine
 from luigi_process import FAST, PROJECT, TINY
 
-from pipeline.artifacts import fingerprint, modules
+from pipeline.artifacts import code_digest, fingerprint
 from pipeline.artifacts.fingerprint import differences
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import HardwareMismatchError
@@ -185,19 +185,19 @@ class Project:
 
     def stale(self, *args: str) -> dict[str, str]:
         """Stage → reasons, of those that are not fresh, where the code of the copy is what is digested."""
-        module_path = modules.module_path
+        module_path = code_digest.module_path
 
         def in_the_copy(module: str) -> Path | None:
             path = module_path(module)
             is_ours = path and path.is_relative_to(PROJECT)
             return self.folder / path.relative_to(PROJECT) if is_ours else path
 
-        with mock.patch.object(modules, "module_path", in_the_copy):
-            modules.read_module.cache_clear()
+        with mock.patch.object(code_digest, "module_path", in_the_copy):
+            code_digest.read_module.cache_clear()
             try:
                 return stale_stages(self.luigi.status(*FAST, *args))
             finally:
-                modules.read_module.cache_clear()
+                code_digest.read_module.cache_clear()
 
     def stale_in_its_process(self) -> dict[str, str]:
         """The same, asked of a process that runs the copy."""
