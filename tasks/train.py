@@ -32,7 +32,6 @@ from pipeline.problems import PROBLEMS, problem_class
 from pipeline.records.features import content_name, stored_form, stored_spec
 from pipeline.runs.initial_weights import InitialWeights, find_initial_weights
 from pipeline.settings.experiments import settings_in
-from pipeline.settings.keras_applications import KERAS_WEIGHTS
 from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.training import FULL, JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
@@ -179,7 +178,7 @@ class Train(Stage, parameters=TrainSettings):
 
     def _weights_to_download(self) -> Path | None:
         """File of pretrained weights that is not in Keras's cache. The identity needs its digest."""
-        is_needed = self.model in KERAS_WEIGHTS and self.initial and not self.initial.digest
+        is_needed = self.model in PRETRAINED and self.initial and not self.initial.digest
         return self.initial.file if is_needed else None
 
     def unfinished(self) -> str:

@@ -31,9 +31,9 @@ from markdown_it import MarkdownIt
 from PIL import Image
 
 from pipeline.errors import PipelineError, SettingsError
+from pipeline.settings import SECTIONS
 from pipeline.settings.experiments import experiment_files
 from pipeline.settings.schema import Setting, settings_of
-from pipeline.settings.sections import SECTIONS
 from tasks.process import command_line
 
 OMITTED = {PROJECT / "docs" / "LOG.md", PROJECT / "docs" / "changelog.md"}

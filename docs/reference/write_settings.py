@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.settings import SECTIONS
 from pipeline.settings.schema import Settings, settings_of
-from pipeline.settings.sections import SECTIONS
 
 _PROJECT = Path(__file__).resolve().parent.parent.parent
 _WIDTH = 120

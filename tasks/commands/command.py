@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
 from tasks.data import Source
@@ -57,8 +58,6 @@ class Parser(argparse.ArgumentParser):
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from pipeline.settings.sections import SECTIONS
-
         parser.print_help()
         for section in SECTIONS:
             print(f"\n[{section.section}]")

@@ -17,8 +17,8 @@ from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsErro
 from pipeline.hardware.placement import choose_backend
 from pipeline.hardware.receipt import verdict
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
+from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
-from pipeline.settings.sections import SECTIONS
 from pipeline.stage_process import in_child
 from tasks import config_files, remote_cache
 from tasks.commands import COMMANDS, summary

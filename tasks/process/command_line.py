@@ -15,7 +15,7 @@ from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
 from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError, closest
-from pipeline.settings.sections import SECTIONS
+from pipeline.settings import SECTIONS
 from tasks.process.console import SCHEDULER_REMEDY
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")

@@ -7,9 +7,9 @@ import time
 import pytest
 from luigi_process import PROJECT
 
+from pipeline.settings import SECTIONS
 from pipeline.settings.experiments import experiment_files
 from pipeline.settings.schema import settings_of
-from pipeline.settings.sections import SECTIONS
 from pipeline.settings.training import MODELS
 from tasks.__main__ import COMMANDS
 

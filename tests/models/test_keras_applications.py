@@ -13,8 +13,7 @@ from training_runs import QUICKLY_COMPILED, run
 
 from pipeline.errors import SettingsError
 from pipeline.runs.initial_weights import find_initial_weights
-from pipeline.settings.keras_applications import KERAS_WEIGHTS
-from pipeline.settings.training import TrainSettings
+from pipeline.settings.training import KERAS_WEIGHTS, TrainSettings
 
 # Of each family. Building all models takes a minute.
 SMALLEST = (

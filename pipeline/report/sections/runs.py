@@ -19,8 +19,8 @@ from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import ranking_metric, setting_word
 from pipeline.runs.origin import Origin
 from pipeline.runs.record import FINISHED, Beginning
+from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
-from pipeline.settings.sections import SECTIONS
 
 # These limit the length of the page. report.json contains everything.
 _MAX_FULL, _MAX_RUNS = 24, 500
