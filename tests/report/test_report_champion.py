@@ -228,6 +228,43 @@ def test_losses_of_numbers_and_of_several_labels_are_compared(make_run, facts, i
         assert any(label.is_worse for label in found.labels) == is_worse
 
 
+@pytest.fixture
+def retrained(make_run):
+    """A run in use, and a newest one with twice its errors, whose train split has ten times the deviation."""
+    actual, folders = np.arange(80.0).reshape(40, 2), []
+    for name, day, scale in (("used", 1, 1), ("newest", 3, 10)):
+        values = [VALUE | {"deviation": 2.0 * scale}] * 2
+        error = day * (-1) ** np.arange(40)[:, None] + np.linspace(0, 0.1, 80).reshape(40, 2)
+        about = {"fingerprint": (CHAMPION, NEWEST)[day == 3], "problem": "regression", "content_digests": DIGESTS}
+        about["content_digests"] = DIGESTS | {"train": f"{day}" * 64}
+        about |= {"test_accuracy": None, "test_loss": float(np.square(error / (2 * scale)).mean())}
+        folder = make_run(name, finished_at=f"2026-03-{day:02d}T10:00:00+00:00", **about)
+        folders.append(write_values(folder, actual + error, actual, REGRESSION | {"values": values}))
+    return folders
+
+
+def test_a_loss_in_units_of_other_train_data_does_not_hide_larger_errors(retrained):
+    """The loss of the newest run is less, as its unit is ten times as large."""
+    used, newest = (json.loads((folder / "run.json").read_text())["test_loss"] for folder in retrained)
+    assert newest < used / 5
+    report = judged(retrained)
+    assert report.comparison.total.is_worse
+    assert report.comparison.total.after == pytest.approx(newest)
+    assert report.comparison.total.before == pytest.approx(used / 100, rel=1e-3)
+    assert "The newest run is worse" in report.gate.failures[0]
+
+
+def test_losses_in_other_units_are_not_ranked_together(retrained, tmp_path):
+    from pipeline.report.data.experiments import ranked
+
+    report = judged(retrained)
+    ranks = [[row.run.folder for row in rows] for rows in ranked(report.scenarios)]
+    assert ranks == [["newest"], ["used"], []]
+    page = render(retrained, tmp_path / "out", [NEWEST])["report.md"]
+    assert "other test data or units of the loss" in page
+    assert "Its lead" not in page
+
+
 @pytest.mark.parametrize(
     "damage",
     [

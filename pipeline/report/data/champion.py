@@ -17,7 +17,7 @@ from scipy.special import bdtr, ndtri
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
-from pipeline.report.data.experiments import has_other_data
+from pipeline.report.data.experiments import has_other_data, loss_units
 from pipeline.report.data.history import age_order
 from pipeline.report.data.reading import Run, call_hook, read_or_none
 from pipeline.runs.record import FINISHED
@@ -113,12 +113,23 @@ def compare_with(champion: str, runs: Sequence[tuple[Path, Run]], current: Seque
     if others[0] is newest:
         return Comparison(newest[1], newest[1], "it is the run in use", is_expected=True)
     pairs = others[0], newest
-    answers = [read_or_none(call_hook, run.problem, "answers", folder, run.evaluation) for folder, run in pairs]
+    evaluations = [_in_units_of(newest[1], run) for _, run in pairs]
+    answers = [
+        read_or_none(call_hook, run.problem, "answers", folder, evaluation)
+        for (folder, run), evaluation in zip(pairs, evaluations, strict=True)
+    ]
     if None in answers:
         return Comparison(newest[1], others[0][1], "there are no results per test example")
     if not _is_alike(others[0][1], newest[1]) or answers[0].examples != answers[1].examples:
         return Comparison(newest[1], others[0][1], "they have other test examples")
     return _compare(others[0][1], newest[1], *answers)
+
+
+def _in_units_of(newest: Run, run: Run) -> Any:
+    """Return the evaluation of a run. Numbers have the deviations of the newest run, so that losses have one unit."""
+    if len(loss_units(run)) != len(loss_units(newest)) or loss_units(run) == loss_units(newest):
+        return run.evaluation
+    return run.evaluation.model_copy(update={"values": newest.evaluation.values})
 
 
 def _is_alike(run: Run, other: Run) -> bool:

@@ -53,7 +53,8 @@ def best_run(summaries: Sequence[Experiment]) -> Run | None:
 def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     """Return the rows with a ranking metric on the requested data, best first, and two lists of unranked rows.
 
-    The first list has rows with other test data than the newest row. The second one has the rest, skipped rows last.
+    The first list has rows with other test data than the newest row, or with a loss in other units. The second one has
+    the rest, skipped rows last.
     """
     with_metric = [
         row for row in rows if row.run.status == FINISHED and not row.run.is_placeholder and _merit(row) > -math.inf
@@ -62,8 +63,8 @@ def ranked(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     # Different problems have no common metric.
     same_problem = [row for row in with_metric if row.run.problem == newest.run.problem]
     newest = max((row for row in same_problem if _digest(row.run)), key=_moment, default=newest)
-    other_data = [row for row in same_problem if has_other_data(row.run, newest.run)]
-    comparable = [row for row in same_problem if not has_other_data(row.run, newest.run)]
+    other_data = [row for row in same_problem if _is_other(row.run, newest.run)]
+    comparable = [row for row in same_problem if not _is_other(row.run, newest.run)]
     best_first = sorted(comparable, key=lambda row: (_merit(row), _moment(row)), reverse=True)
     ids = set(map(id, same_problem))
     rest = [row for row in rows if id(row) not in ids]
@@ -79,6 +80,16 @@ def has_other_data(run: Run, other: Run, split: str = "test") -> bool:
     # Digests of the same images differ between encodings and sizes. Their number does not.
     sizes = [one.test_examples if split == "test" else split_counts(one).get(split) for one in (run, other)]
     return storages[0] == storages[1] or (len(run.input_shape or ()) > 1 and sizes[0] != sizes[1])
+
+
+def loss_units(run: Run) -> tuple[str, ...]:
+    """Return the standard deviations of the train split in which a regression states its loss. Empty for others."""
+    values = getattr(run.evaluation, "values", ()) if run.problem == "regression" else ()
+    return tuple(f"{value.deviation or 0:.6g}" for value in values)
+
+
+def _is_other(run: Run, other: Run) -> bool:
+    return has_other_data(run, other) or loss_units(run) != loss_units(other)
 
 
 def _digest(run: Run, split: str = "test") -> str | None:

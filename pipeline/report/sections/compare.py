@@ -18,7 +18,7 @@ from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.champion import paired_probability
 from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
-from pipeline.report.data.experiments import ranked
+from pipeline.report.data.experiments import loss_units, ranked
 from pipeline.report.data.scenarios import Row, differing
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import row_settings
@@ -109,9 +109,9 @@ def _newest_first(report: Report) -> list[Row]:
 
 
 def _data_key(row: Row) -> tuple[str, ...] | None:
-    """Return the problem with its test data, None if the data are unknown."""
+    """Return the problem with its test data and the units of its loss, None if the data are unknown."""
     digest = (row.run.content_digests or {}).get("test")
-    return digest and (row.run.problem, row.run.tokens, digest)
+    return digest and (row.run.problem, row.run.tokens, digest, *loss_units(row.run))
 
 
 def _comparison(report: Report, *rows: Row) -> Iterator[Block]:

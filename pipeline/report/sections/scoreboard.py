@@ -9,7 +9,7 @@ from pipeline.problems.units import common_units
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Column, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import Change, describe_change, sampling_error
-from pipeline.report.data.experiments import ranked
+from pipeline.report.data.experiments import loss_units, ranked
 from pipeline.report.data.published import PublishedRow
 from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.data.scenarios import Row, field_label, grouped
@@ -159,7 +159,7 @@ def _phrase(run: Run, name: str, value: str) -> str:
 def _name(row: Row, mark: str, *, has_other_data: bool) -> Cell:
     run, num_runs, verdict = row.run, len(row.runs), repeated(row)
     alarms = [*fmt.remarks(run, *row.runs), *[f"repetition {verdict}"] * verdict.startswith("differs")]
-    alarms += ["other test data"] * has_other_data
+    alarms += ["other test data or units of the loss" if loss_units(run) else "other test data"] * has_other_data
     name = f"{fmt.plain(run.model)} / {fmt.plain(run.training_recipe)}"
     notes = [fmt.plural(num_runs, "run") if num_runs > 1 else fmt.plain(run.fingerprint)[:8]]
     return Cell(name, notes, mark, alarms, anchor=fmt.run_anchor(run))
