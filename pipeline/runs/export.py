@@ -256,7 +256,7 @@ def export(
                 f"[Export] formats: {exporter.title} could not convert {loaded.record.model} ({type(error).__name__}). "
                 "Choose other formats, or change the model. The log of the stage has the reason."
             ) from error
-    facts = _compare(folder, exporters, loaded, test, problem_of_records(manifest))
+    facts = _compare(folder, exporters, loaded, test, problem_of_records(manifest), read_thresholds(run))
     facts["model"] = _description(run, manifest, job)
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
@@ -297,7 +297,12 @@ def _description(run: Path, manifest: Mapping, job: TrainedModel) -> dict:
 
 
 def _compare(
-    folder: Path, exporters: Sequence[Exporter], loaded: LoadedModel, test: InputStream, problem: Problem
+    folder: Path,
+    exporters: Sequence[Exporter],
+    loaded: LoadedModel,
+    test: InputStream,
+    problem: Problem,
+    thresholds: Sequence[float],
 ) -> dict:
     """Return the contents of export.json."""
     count = test.split.num_examples
@@ -315,7 +320,7 @@ def _compare(
     for inputs, labels in test.evaluation().as_numpy_iterator():
         expected = loaded.probabilities(inputs)
         for title, predict in predictors.items():
-            _add(forms[title], predict(inputs), expected, labels, problem)
+            _add(forms[title], predict(inputs), expected, labels, problem, thresholds)
     for form in forms.values():
         form["accuracy"] = form["accuracy"] / count if problem.metrics() else None
         form["agreement"] /= count
@@ -332,13 +337,23 @@ def _seconds(predict: Predict, examples: np.ndarray, size: int) -> float:
     return seconds / calls
 
 
-def _add(form: dict[str, float], pred: np.ndarray, expected: np.ndarray, labels: np.ndarray, problem: Problem) -> None:
-    answers = problem.answers(pred)
-    # An example with several labels counts by the share of right ones.
-    for name, others in (("accuracy", labels), ("agreement", problem.answers(expected))):
-        form[name] += float(
-            np.isclose(answers, others, rtol=0, atol=_TOLERANCE).reshape(len(labels), -1).mean(axis=1).sum()
-        )
+def _add(
+    form: dict[str, float],
+    pred: np.ndarray,
+    expected: np.ndarray,
+    labels: np.ndarray,
+    problem: Problem,
+    thresholds: Sequence[float] = (),
+) -> None:
+    answers, known = (
+        (outputs >= thresholds).astype(np.uint8) if thresholds else problem.answers(outputs)
+        for outputs in (pred, expected)
+    )
+    for name, others in (("accuracy", labels), ("agreement", known)):
+        equal = np.isclose(answers, others, rtol=0, atol=_TOLERANCE).reshape(len(labels), -1)
+        # The accuracy counts each of several labels. An example agrees as a whole, unless it is a text of many tokens.
+        is_whole = name == "agreement" and pred.ndim == 2
+        form[name] += float((equal.all(axis=1) if is_whole else equal.mean(axis=1)).sum())
     # Unlike max, it keeps NaN.
     form["largest_difference"] = float(np.maximum(form["largest_difference"], np.abs(pred - expected).max()))
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.problems.image_classification import ImageClassification
+from pipeline.problems.image_values import MultiLabel
 
 
 def setup_module() -> None:
@@ -23,3 +24,12 @@ def test_an_output_that_is_not_a_number_stays_in_the_largest_difference():
     for found in (np.array([[np.nan, 0.2, 0.2]]), np.array([[0.6, 0.2, 0.2]])):
         export._add(tally, found, np.array([[0.6, 0.2, 0.2]]), np.array([0]), ImageClassification())
     assert np.isnan(tally["largest_difference"])
+
+
+def test_several_labels_agree_as_a_whole_and_at_their_thresholds():
+    """At one half, both models would find neither label in any image."""
+    tally = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
+    expected, labels = np.array([[0.3, 0.1], [0.1, 0.1], [0.3, 0.3]]), np.array([[1, 0], [0, 0], [1, 1]])
+    found = np.array([[0.1, 0.1], [0.1, 0.1], [0.3, 0.1]])
+    export._add(tally, found, expected, labels, MultiLabel(), [0.2, 0.2])
+    assert tally == {"accuracy": 2, "agreement": 1, "largest_difference": pytest.approx(0.2)}
