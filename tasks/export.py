@@ -12,8 +12,8 @@ import luigi
 from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtifactError, DatasetUnavailableError, SettingsError, refuse
 from pipeline.optional_packages import install_command
+from pipeline.problems.problem import units_of
 from pipeline.problems.results import results_of
-from pipeline.problems.units import units_of
 from pipeline.runs.exporters import Exporter
 from pipeline.settings.training import DEFAULT_FORMATS, EXPORTERS, ExportSettings
 from pipeline.sources.source import SYNTHETIC

@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.errors import SettingsError
 from pipeline.problems import PROBLEMS, problem_of_records
+from pipeline.problems.problem import NEUTRAL, units_of
 from pipeline.problems.results import RESULTS, Results, results_of
-from pipeline.problems.units import NEUTRAL, units_of
 from pipeline.registry import Registry
 from pipeline.report.sections import SECTIONS
 from pipeline.settings.training import EXPORTERS, MODELS, RECIPES, TrainSettings

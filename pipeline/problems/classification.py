@@ -1,7 +1,11 @@
-"""Predictions and metrics of classifiers of any examples, as files, so that the report needs no records."""
+"""Predictions and metrics of classifiers of any examples, as files, so that the report needs no records.
+
+The functions from ``steps`` on concern one label. There, ``labels`` are bool and ``probabilities`` float (examples,).
+Equal probabilities are one step of a curve.
+"""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -9,12 +13,11 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import scipy
 import tensorflow as tf
 
 from pipeline.models.model import PROBABILITIES, as_probabilities, kind_trained_on
-from pipeline.problems import curves
 from pipeline.problems.problem import PREDICTIONS_NAME, EvaluatedRun, Stream
-from pipeline.problems.test_time_augmentation import NONE, VIEWS, View
 from pipeline.records.features import DUPLICATES_NAME, TEST_NAMES
 
 CALIBRATION_BINS = 15
@@ -23,6 +26,10 @@ MAX_CONFUSIONS, MISTAKES_PER_CONFUSION = 6, 4
 MAX_UNCERTAIN = 12
 EXAMPLES_PER_LABEL = 6
 MAX_EXAMPLE_LABELS = 10
+#: Threshold without a validation split to choose it.
+HALF = 0.5
+# More points of a curve are not visible in a chart.
+_MAX_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -38,21 +45,55 @@ class Predictions:
     kind: str = PROBABILITIES
 
 
-def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = NONE) -> Predictions:
-    """Return the weighted mean of a pass per view of the images, see test_time_augmentation.py."""
+@dataclass(frozen=True)
+class View:
+    """A view of an image for test-time augmentation. The mean over several predictions is more often correct.
+
+    ``down`` and ``right`` shift the image by pixels, with reflection at its edges.
+    """
+
+    weight: float
+    mirrored: bool = False
+    down: int = 0
+    right: int = 0
+
+    def of(self, images: np.ndarray | tf.Tensor) -> np.ndarray | tf.Tensor:
+        """Return this view of images (batch, height, width, channels). The identity view accepts any array."""
+        if not (self.mirrored or self.down or self.right):
+            return images
+        height, width = images.shape[1:3]
+        rows, columns = _reflected(height, self.down), _reflected(width, self.right)
+        return tf.gather(tf.gather(images, rows, axis=1), columns[::-1] if self.mirrored else columns, axis=2)
+
+
+def _reflected(size: int, shift: int) -> np.ndarray:
+    """Return the source of each row or column, int (size,)."""
+    max_index = size - 1
+    # A single row or column has no reflection.
+    return np.clip(max_index - np.abs(max_index - np.abs(np.arange(size) - shift)), 0, max_index)
+
+
+_SHIFTS = ((0.5, 0, 0), (0.25, 1, 1), (0.25, -1, -1))
+
+#: Setting → views, whose weights add up to 1, from Jordan 2024. "flip" averages the image and its mirror image.
+#: "flip_translate" uses half of that, and a quarter each of both shifted by a pixel to the lower right and upper left.
+VIEWS = {
+    "none": (View(1.0),),
+    "flip": (View(0.5), View(0.5, mirrored=True)),
+    "flip_translate": tuple(
+        View(weight / 2, mirrored, down, right) for weight, down, right in _SHIFTS for mirrored in (False, True)
+    ),
+}
+
+
+def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = "none") -> Predictions:
+    """Return the weighted mean of a pass per view of the images."""
     outputs = 0
     for view in VIEWS[test_time_augmentation]:
-        batches = stream.evaluation()
-        if test_time_augmentation != NONE:
-            batches = batches.map(_apply_view(view, stream.split.content_shape))
+        batches = stream.evaluation().map(lambda images, labels, view=view: (view.of(images), labels))
         outputs = outputs + np.float32(view.weight) * model.predict(batches, verbose=0).astype(np.float32)
     labels = np.concatenate([labels for _, labels in stream.evaluation().as_numpy_iterator()])
     return Predictions(labels, outputs, kind_trained_on(model))
-
-
-def _apply_view(view: View, shape: tuple[int, ...]) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    rows, columns = map(tf.constant, view.sources(*shape[:2]))
-    return lambda images, labels: (tf.gather(tf.gather(images, rows, axis=1), columns, axis=2), labels)
 
 
 def metrics(model: keras.Model, predictions: Predictions) -> dict[str, float]:
@@ -110,20 +151,20 @@ def evaluate_labels(predictions: Predictions, run: EvaluatedRun) -> tuple[dict, 
 
 def _second_label(labels: np.ndarray, probabilities: np.ndarray, run: EvaluatedRun) -> dict:
     """Return curves of the second of two labels, and its scores with the best threshold of the validation split."""
-    threshold = curves.HALF
+    threshold = HALF
     if run.validation:
         known = predict(run.model, run.validation)
         shares = np.nan_to_num(as_probabilities(known.outputs, known.kind)[:, 1], nan=0.0)
-        threshold = curves.best_threshold(known.labels == 1, shares)
+        threshold = best_threshold(known.labels == 1, shares)
     decided = probabilities >= threshold
     return {
-        "roc_auc": curves.roc_auc(labels, probabilities),
-        "average_precision": curves.average_precision(labels, probabilities),
+        "roc_auc": roc_auc(labels, probabilities),
+        "average_precision": average_precision(labels, probabilities),
         "threshold": threshold,
         "threshold_of": "validation" if run.validation else "",
         "accuracy": float((decided == labels).mean()),
-        **curves.scores(labels, decided),
-        **curves.curves(labels, probabilities),
+        **scores(labels, decided),
+        **curves(labels, probabilities),
     }
 
 
@@ -206,7 +247,7 @@ def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, 
         "accuracy": float(correct.mean()),
         "confusion_matrix": confusion.tolist(),
         "classes": [
-            {"examples": int((labels == label).sum()), **curves.scores(labels == label, predicted == label)}
+            {"examples": int((labels == label).sum()), **scores(labels == label, predicted == label)}
             for label in range(num_labels)
         ],
         **calibration(correct, confidence),
@@ -248,3 +289,59 @@ def _without(duplicates: Sequence[int], correct: np.ndarray) -> dict | None:
         return None
     unique = np.delete(correct, duplicates)
     return {"num_examples": len(unique), "accuracy": _share(unique.sum(), len(unique))}
+
+
+def steps(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return hits, examples and threshold from each different probability on, greatest first, each (steps,)."""
+    order = np.argsort(-probabilities, kind="stable")
+    values, hits = probabilities[order], labels[order].cumsum()
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+    return hits[ends], ends + 1, values[ends]
+
+
+def roc_auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Return the probability that an example of the label ranks above another one. None without one of both."""
+    if labels.all() or not labels.any():
+        return None
+    rank_sum = scipy.stats.mannwhitneyu(probabilities[labels], probabilities[~labels]).statistic
+    return float(rank_sum / labels.sum() / (~labels).sum())
+
+
+def curves(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, list[list[float]]]:
+    """Return points of ``roc`` (false positive rate, recall) and ``precision_recall`` (recall, precision).
+
+    Both are empty unless there are examples with and without the label.
+    """
+    if labels.all() or not labels.any():
+        return {"roc": [], "precision_recall": []}
+    hits, chosen, _ = steps(labels, probabilities)
+    shown = np.unique(np.linspace(0, len(hits) - 1, min(_MAX_POINTS, len(hits))).round().astype(int))
+    recall, false_rate = hits / labels.sum(), (chosen - hits) / (~labels).sum()
+    points = {"roc": (false_rate, recall), "precision_recall": (recall, hits / chosen)}
+    rounded = {name: np.stack(pair, axis=1)[shown].round(5).tolist() for name, pair in points.items()}
+    return rounded | {"roc": [[0.0, 0.0], *rounded["roc"]]}
+
+
+def scores(actual: np.ndarray, decided: np.ndarray) -> dict[str, float | None]:
+    """Return ``precision``, ``recall`` and ``f1`` of decisions, bool of any shape. None for a division by zero."""
+    hits, chosen, positive = int((actual & decided).sum()), int(decided.sum()), int(actual.sum())
+    pairs = {"precision": (hits, chosen), "recall": (hits, positive), "f1": (2 * hits, chosen + positive)}
+    return {name: count / total if total else None for name, (count, total) in pairs.items()}
+
+
+def average_precision(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Return the area under the steps of precision over recall. None without an example of the label."""
+    if not labels.any():
+        return None
+    hits, chosen, _ = steps(labels, probabilities)
+    return float((np.diff(hits, prepend=0) * hits / chosen).sum() / labels.sum())
+
+
+def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the threshold with the greatest F1, halfway between two probabilities. Without an example, one half."""
+    if not labels.any():
+        return HALF
+    hits, chosen, values = steps(labels, probabilities)
+    best = int((hits / (chosen + labels.sum())).argmax())
+    below = values[best + 1] if best + 1 < len(values) else 0.0
+    return float((values[best] + below) / 2)

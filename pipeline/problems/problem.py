@@ -4,7 +4,7 @@
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipeline.errors import refuse
 from pipeline.problems import PROBLEMS, problem_of_records
-from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
 from pipeline.settings.schema import AUTO
 from pipeline.settings.training import HEAD, MODEL_DEFAULTS, MODELS, TrainSettings
@@ -29,8 +28,32 @@ PREDICTIONS_NAME = "test_predictions.csv"
 TEST_IMAGES_NAME, EXAMPLES_NAME, AUGMENTED_NAME = "test_images.png", "examples.png", "augmented.png"
 #: Roles of the features of records. Inputs, and for some problems targets, come from the content.
 CONTENT, TARGET = "content", "target"
+#: Tokens of a text with more characters than a vocabulary can contain.
+BYTES = "bytes"
 # Of [Train] global_batch_size = auto.
 _SMALLEST_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Units:
+    """Names of a prediction (``singular``), of the ``examples`` of a batch, and of ``files`` for predictions."""
+
+    singular: str
+    examples: str
+    files: str
+
+    @property
+    def plural(self) -> str:
+        """Name of several predictions."""
+        return f"{self.singular}s"
+
+    @property
+    def rate(self) -> str:
+        """Unit of the throughput."""
+        return f"{self.plural}/s"
+
+
+NEUTRAL = Units("example", "examples", "files")
 
 
 class Stream(Protocol):
@@ -102,7 +125,7 @@ class Problem:
     chosen_by: ClassVar[str] = "accuracy"
 
     def __init__(self, tokens: str = "") -> None:
-        """Set the kind of tokens, units.BYTES for a text that is predicted byte by byte, as in a run's record."""
+        """Set the kind of tokens, BYTES for a text that is predicted byte by byte, as in a run's record."""
         self.tokens = tokens
 
     @classmethod
@@ -206,3 +229,14 @@ class Problem:
           TensorBoard by name, uint8 (n, height, width, channels). It may write more files into the run's folder.
         """
         return importlib.import_module(self.evaluated_by.partition(":")[0])
+
+
+def units_of(problem: str, tokens: str = "") -> Units:
+    """Return the units of a problem, neutral ones for an unknown name. ``tokens`` is the field of a run's record."""
+    return PROBLEMS.load(problem)(tokens).units if problem in PROBLEMS else NEUTRAL
+
+
+def common_units(units: Iterable[Units]) -> Units:
+    """Return the units if they are all the same, or else neutral ones."""
+    distinct = set(units)
+    return distinct.pop() if len(distinct) == 1 else NEUTRAL

@@ -24,7 +24,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from pipeline.problems.units import common_units
+from pipeline.problems.problem import common_units
 from pipeline.report.blocks import Chart
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.formats import spread

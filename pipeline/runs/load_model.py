@@ -13,7 +13,7 @@ from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.models.build import build_for_task, load_builder
 from pipeline.models.model import as_probabilities, assign, configure_keras, named_variables
-from pipeline.problems.test_time_augmentation import NONE, VIEWS
+from pipeline.problems.classification import VIEWS
 from pipeline.records.features import Task
 from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, WEIGHTS_NAME
 from pipeline.runs.record import RunRecord, read_record
@@ -40,11 +40,11 @@ class LoadedModel:
         shape = getattr(self.model, "input_shape", None)
         return shape[1:] if shape else self.record.input_shape
 
-    def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
+    def probabilities(self, images: np.ndarray, test_time_augmentation: str = "none") -> np.ndarray:
         """Return float32 probabilities (batch, num_labels) for uint8 images (batch, height, width, channels)."""
         outputs = 0
         for view in VIEWS[test_time_augmentation]:
-            output = self.model.predict_on_batch(view.of(images)).astype(np.float32)
+            output = self.model.predict_on_batch(np.asarray(view.of(images))).astype(np.float32)
             outputs = outputs + np.float32(view.weight) * output
         return as_probabilities(outputs, self.record.outputs)
 

@@ -128,7 +128,8 @@ OPERATIONS: dict[str, tuple[float, Rule] | None] = {
     "mixup": (0.2, number(0.01, 10.0)),
 }
 TENSORFLOW, JAX = "tensorflow", "jax"
-TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
+#: Value of [Train] test_time_augmentation → number of views of an image.
+TEST_TIME_AUGMENTATION = {"none": 1, "flip": 2, "flip_translate": 6}
 # Selects the value of the training recipe. 0 is a valid weight decay and label smoothing.
 OF_THE_RECIPE = -1.0
 

@@ -19,8 +19,7 @@ from pipeline.hardware.placement import choose_backend
 from pipeline.models.build import build_for_task, is_subclassed, save_copy
 from pipeline.models.model import named_weights
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import Problem
-from pipeline.problems.units import Units
+from pipeline.problems.problem import Problem, Units
 from pipeline.runs.load_model import load_trained
 from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, TENSORBOARD_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record

@@ -25,7 +25,7 @@ from pipeline.errors import DamagedArtifactError, GateError, SettingsError, mess
 from pipeline.optional_packages import install_command
 from pipeline.predict import MAX_SHOWN, Job
 from pipeline.problems import problem_class
-from pipeline.problems.units import units_of
+from pipeline.problems.problem import units_of
 from pipeline.records.features import ImageForm
 from pipeline.serve import LOOPBACK, Service
 from pipeline.settings.experiments import description
@@ -237,8 +237,6 @@ def tensorboard(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Run a trained model on images or texts."""
     job, _ = job_of("--model", arguments.model)
-    from pipeline.problems.test_time_augmentation import NONE, VIEWS
-
     run, output, units = Path(job.run), Path(arguments.output).expanduser(), units_of(job.problem)
     if (asked := arguments.test_time_augmentation) and not problem_class(job.problem).can_augment:
         raise SettingsError(
@@ -246,7 +244,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         )
     views = asked or job.views
     # The predictions for the test split are without views.
-    job = replace(job, views=views, is_watched=job.is_watched and views == NONE)
+    job = replace(job, views=views, is_watched=job.is_watched and TEST_TIME_AUGMENTATION[views] == 1)
     _logger.info("Predicting with the run %s.", run.name)
     paths = [str(Path(path).expanduser()) for path in arguments.files]
     inputs = {"job": job, "inputs": paths, "folder": output, "settings": Records().settings}
@@ -260,8 +258,8 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         raise SettingsError(f"FILES: expected {units.files}, got {plural(total, 'unusable file')}. See {csv}.")
     print("\n".join([_table(found["rows"]), *_more(predicted, csv)]), end="\n\n")
     used = f"{predicted:,} of {total:,} {units.files} with {run.name}"
-    if views != NONE:
-        used += f", with the mean of {len(VIEWS[views])} views ({views}),"
+    if (num_views := TEST_TIME_AUGMENTATION[views]) > 1:
+        used += f", with the mean of {num_views} views ({views}),"
     print(f"Predicted {used} to {output / 'predictions.parquet'} and {csv}.")
     return 0
 

@@ -32,7 +32,7 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.publish import replacing
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from pipeline.optional_packages import install_command
-from pipeline.problems.units import units_of
+from pipeline.problems.problem import units_of
 from tasks import config_files
 from tasks.process import command_line, console
 from tasks.report import Report

@@ -13,7 +13,7 @@ from training_runs import request_for
 
 def setup_module() -> None:
     global curves, roc_auc
-    from pipeline.problems.curves import curves, roc_auc
+    from pipeline.problems.classification import curves, roc_auc
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=2, max_size=30))

@@ -20,7 +20,7 @@ NUM_IMAGES = 1_200
 
 def setup_module() -> None:
     global average_precision, best_threshold, determination, fit_linear, with_interval
-    from pipeline.problems.curves import average_precision, best_threshold
+    from pipeline.problems.classification import average_precision, best_threshold
     from pipeline.problems.image_values.evaluation import determination, with_interval
     from pipeline.training.fine_tuning import fit_linear
 

@@ -71,7 +71,7 @@ def test_a_new_setting_is_a_parameter_in_mlflow(wider, make_run, tmp_path, monke
 def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    from pipeline.problems.units import units_of
+    from pipeline.problems.problem import units_of
     from pipeline.runs.metrics import TENSORBOARD_NAME
     from pipeline.training.results import Summaries
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from pipeline.problems.problem import CONTENT, TARGET, Problem
-from pipeline.problems.units import Units
+from pipeline.problems.problem import CONTENT, TARGET, Problem, Units
 from pipeline.records.features import IMAGE, LABEL
 
 # Smallest side of images for a model with weights from photographs.

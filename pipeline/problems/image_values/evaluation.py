@@ -8,8 +8,15 @@ import keras
 import numpy as np
 import scipy
 
-from pipeline.problems.classification import Predictions, quick_metrics, read_names
-from pipeline.problems.curves import HALF, average_precision, best_threshold, scores
+from pipeline.problems.classification import (
+    HALF,
+    Predictions,
+    average_precision,
+    best_threshold,
+    quick_metrics,
+    read_names,
+    scores,
+)
 from pipeline.problems.image_classification.evaluation import TILES_PER_ROW, as_tiles, predict, write_sheet
 from pipeline.problems.problem import PREDICTIONS_NAME, TEST_IMAGES_NAME, EvaluatedRun, examples_at
 

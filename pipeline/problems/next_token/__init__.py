@@ -8,8 +8,7 @@ so early tokens have a greater loss than late ones.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pipeline.problems.problem import CONTENT, Problem
-from pipeline.problems.units import BYTES, Units
+from pipeline.problems.problem import BYTES, CONTENT, Problem, Units
 from pipeline.records.features import Task
 
 if TYPE_CHECKING:

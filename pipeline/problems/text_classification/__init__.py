@@ -1,7 +1,6 @@
 """Text classification, the problem of predicting the label of a text. A model gets its first bytes in UTF-8."""
 
-from pipeline.problems.problem import CONTENT, TARGET, Problem
-from pipeline.problems.units import Units
+from pipeline.problems.problem import CONTENT, TARGET, Problem, Units
 from pipeline.records.features import LABEL, TEXT
 
 

@@ -10,9 +10,8 @@ from pydantic import Field, SerializeAsAny
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtifactError, PipelineError
-from pipeline.problems.problem import EVALUATION_NAME
+from pipeline.problems.problem import BYTES, EVALUATION_NAME, Units, units_of
 from pipeline.problems.results import Ranking, results_of
-from pipeline.problems.units import BYTES, Units, units_of
 from pipeline.runs.determinism import Training, read_determinism
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, TENSORBOARD_NAME, EpochMetrics, read_metrics
 from pipeline.runs.record import SKIPPED, RunRecord, is_placeholder, names, read_record

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from pipeline.problems.problem import common_units
 from pipeline.problems.results import results_of
-from pipeline.problems.units import common_units
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Column, Section, Table, Text, numbers, words
 from pipeline.report.data.changes import Change, describe_change, sampling_error

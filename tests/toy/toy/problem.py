@@ -1,7 +1,6 @@
 """A problem: the sum of two digits as a number. The model gives a value, not a distribution over labels."""
 
-from pipeline.problems.problem import CONTENT, TARGET, Problem
-from pipeline.problems.units import Units
+from pipeline.problems.problem import CONTENT, TARGET, Problem, Units
 from pipeline.records.features import IMAGE, LABEL, VALUES, Task
 
 
