@@ -45,8 +45,7 @@ from tasks.settings import Experiment, root_folder
 from tasks.stage import Artifact, Stage, State, Status, stages_up_to
 
 if TYPE_CHECKING:
-    from pipeline.runs.origin import Origin
-    from pipeline.runs.record import RunRecord
+    from pipeline.runs.record import Origin, RunRecord
 
 # Settings that change the features of a frozen backbone.
 _OF_FEATURES = ("model", "backend", "device", "precision", "jit_compile")
@@ -330,7 +329,7 @@ class Train(Stage, parameters=TrainSettings):
 
     def _origin(self) -> "Origin":
         """Settings and code of the run, for its record."""
-        from pipeline.runs.origin import Origin, git_state
+        from pipeline.runs.record import Origin, git_state
 
         settings, (commit, is_dirty) = self.changed_settings(), git_state(config_files.project_folder())
         return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=installed_version(DISTRIBUTION))

@@ -12,8 +12,7 @@ from typing import Any
 from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.placement import choose_backend
 from pipeline.runs.initial_weights import InitialWeights
-from pipeline.runs.origin import Origin
-from pipeline.runs.record import RunRecord
+from pipeline.runs.record import Origin, RunRecord
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 from pipeline.stage_process import in_child, of_class, to_json
 from pipeline.training.heartbeat import Heartbeat

@@ -7,8 +7,7 @@ import pytest
 from html_outline import Outline
 from report_runs import EPOCH, RUN, render, run_of, write_evaluation
 
-from pipeline.runs.origin import Origin
-from pipeline.runs.record import STAGE_PHASES
+from pipeline.runs.record import STAGE_PHASES, Origin
 
 
 def setup_module() -> None:

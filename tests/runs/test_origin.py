@@ -6,9 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from pipeline.runs import origin
-from pipeline.runs.origin import Origin, git_state
-from pipeline.runs.record import names
+from pipeline.runs import record
+from pipeline.runs.record import Origin, git_state, names
 
 IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@localhost")
 
@@ -90,7 +89,7 @@ def test_a_slow_git_is_given_up(tree, tmp_path_factory, monkeypatch):
     (folder / "git").write_text("#!/bin/sh\nexec sleep 30\n")
     (folder / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    monkeypatch.setattr(origin, "_GIT_SECONDS", 0.2)
+    monkeypatch.setattr(record, "_GIT_SECONDS", 0.2)
     started = datetime.now()
     assert git_state(tree) == (None, None)
     assert (datetime.now() - started).total_seconds() < 10

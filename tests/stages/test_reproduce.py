@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from luigi.task_register import Register
 
-from pipeline.runs.origin import Origin
+from pipeline.runs.record import Origin
 from tasks import config_files
 from tasks.process import command_line
 from tasks.stage import stages_up_to
@@ -64,9 +64,9 @@ def test_the_command_has_no_password(tmp_path):
 
 
 def test_the_origin_has_commit_and_version_of_the_project(tmp_path, monkeypatch):
-    from pipeline.runs import origin
+    from pipeline.runs import record
 
-    monkeypatch.setattr(origin, "git_state", lambda folder: ("c" * 40, folder != config_files.project_folder()))
+    monkeypatch.setattr(record, "git_state", lambda folder: ("c" * 40, folder != config_files.project_folder()))
     with train_of([], tmp_path) as train:
         found = train._origin()
     assert (found.commit, found.is_dirty, found.settings) == ("c" * 40, False, {})

@@ -17,8 +17,7 @@ from pipeline.report.data.reading import Run, call_hook, leaves
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import ranking_metric, setting_word
-from pipeline.runs.origin import Origin
-from pipeline.runs.record import FINISHED, Beginning
+from pipeline.runs.record import FINISHED, Beginning, Origin
 from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
 
