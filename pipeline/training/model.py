@@ -31,8 +31,7 @@ from pipeline.models.model import (
     named_variables,
     named_weights,
 )
-from pipeline.models.muon import KernelMuon, last_matrices
-from pipeline.models.training_recipes import Recipe, make_optimizer
+from pipeline.models.training_recipes import KernelMuon, Recipe, last_matrices, make_optimizer
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial_weights import InitialWeights, digest_of

@@ -17,8 +17,7 @@ def setup_module() -> None:
     import keras
 
     from pipeline.models.airbench_convnet import airbench_convnet_small
-    from pipeline.models.muon import KernelMuon, last_matrices, orthogonal
-    from pipeline.models.training_recipes import MUON, make_optimizer
+    from pipeline.models.training_recipes import MUON, KernelMuon, last_matrices, make_optimizer, orthogonal
     from pipeline.training.model import compiled_model
 
 
