@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
+import pytest
+import time_machine
 from luigi_process import FAST, PROJECT, Luigi
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -12,6 +14,13 @@ from tasks.schedule.scheduled import Outcome, read_outcome
 
 TODAY = datetime.now(UTC).date()
 DAY = "2026-11-01"
+
+
+@pytest.fixture(scope="module")
+def noon():
+    """Let it be noon of ``TODAY``, so that the date does not change while tests of this process need it."""
+    with time_machine.travel(datetime.combine(TODAY, time(12), tzinfo=UTC)):
+        yield
 
 
 def days_ago(days: int) -> str:

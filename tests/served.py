@@ -12,6 +12,8 @@ from report_runs import write_run
 from pipeline.predict import Job
 from pipeline.records.features import ImageForm
 
+# Of a client: no proxy, and time for a busy machine.
+ALONE = {"trust_env": False, "timeout": 300}
 SHAPE, LABELS = (32, 32, 3), ("dark", "<b>light</b>")
 IMAGE = {"shape": SHAPE, "size": 32, "resize": "crop", "encoding": "raw"}
 MANIFEST = {"problem": "image_classification", "label_names": LABELS, "image": IMAGE, "source": {"value_range": (0, 1)}}

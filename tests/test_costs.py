@@ -1,5 +1,6 @@
 """What the stream and the Beam job cost, in counts, which hold on any machine: work per example must not creep in."""
 
+import gc
 import sys
 import threading
 from dataclasses import replace
@@ -38,6 +39,9 @@ def python_calls(action) -> int:
         nonlocal calls
         calls += event == "call"
 
+    # What earlier tests have left may be collected at any moment, and finalizers are calls.
+    gc.collect()
+    gc.disable()
     threading.setprofile(count)
     sys.setprofile(count)
     try:
@@ -45,6 +49,7 @@ def python_calls(action) -> int:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+        gc.enable()
     return calls
 
 

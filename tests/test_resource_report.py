@@ -38,6 +38,7 @@ def test_the_most_expensive_tests_and_files_come_first_with_their_children(pytes
     child, process, cheap, file, total = (float(seconds) for seconds, _ in rows)
     assert child >= 0.9
     assert process >= 0.3
-    assert file >= child + process
+    # Each is rounded to a hundredth.
+    assert file >= child + process - 0.02
     assert total >= file
     assert cheap < process

@@ -219,7 +219,8 @@ def test_unknown_section_names_its_file(luigi):
     assert f"{luigi.config}: [Train] has no setting 'epoch'. Did you mean 'epochs'?" in luigi.command("status").stderr
 
 
-def test_help_fits_one_screen_and_lists_settings_on_request(capsys):
+def test_help_fits_one_screen_and_lists_settings_on_request(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     for name in COMMANDS:
         description = COMMANDS.load(name).__doc__
         with pytest.raises(SystemExit) as ended:

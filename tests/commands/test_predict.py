@@ -11,6 +11,7 @@ import pytest
 from luigi_process import Luigi
 from PIL import Image
 from report_runs import SKIPPED, write_run
+from scheduled import noon  # noqa: F401
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import SettingsError
@@ -96,6 +97,7 @@ def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(run, images, tmp
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"predictions.parquet", "predictions.csv"}
 
 
+@pytest.mark.usefixtures("noon")
 def test_predictions_are_counted_with_the_sizes_of_their_images_if_the_job_is_watched(run, images, tmp_path):
     own = shutil.copytree(run, tmp_path / "runs" / "a")
     predict(Job(str(own), LABELS), [str(images)], tmp_path / "out", RecordsSettings())

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from luigi_process import FAST, Luigi
 from report_runs import render, write_run
-from scheduled import TODAY, nightly
+from scheduled import TODAY, nightly, noon  # noqa: F401
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from tasks.report import publish_dated_report
@@ -145,6 +145,7 @@ def test_judged_is_refused_unless_the_newest_report_judged_this_training(luigi, 
     assert not (luigi.root / "champion").is_symlink()
 
 
+@pytest.mark.usefixtures("noon")
 def test_a_night_with_nothing_to_do_promotes_no_run_that_was_made_by_hand_since(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     publish_dated_report(luigi.root / "report" / "history", TODAY, luigi.root / "report")

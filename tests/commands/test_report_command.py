@@ -42,7 +42,7 @@ def served(luigi):
 
 
 def ask(port: int, path: str, *, host: str | None = None, method: str = "GET"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     connection.request(method, path, headers={"Host": f"127.0.0.1:{port}" if host is None else host})
     answer = connection.getresponse()
     return answer.status, answer.headers, answer.read().decode()
@@ -163,5 +163,5 @@ def test_the_command_serves_until_ctrl_c(luigi):
         assert process.stdout.readline() == "Press Ctrl-C to stop.\n"
         assert "first" in ask(int(port), "/report/report.html")[2]
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20) == ("", "")
+        assert process.communicate(timeout=300) == ("", "")
     assert process.returncode == 0

@@ -60,16 +60,16 @@ def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
 @pytest.mark.slow
 def test_space_for_a_start_suffices_for_a_resumption(first_run, disk):
     luigi = Luigi(disk(90), first_run.data_dir)
-    flags = (*FAST[2:], "--Train-epochs", "2", *WIDE)
+    flags = (*FAST[2:], "--Train-epochs", "6", *WIDE)
     process = luigi.start(*flags)
-    luigi.wait_for("checkpoints/*/epoch-000001/manifest.json", process)
+    luigi.wait_for("checkpoints/*/epoch-*/manifest.json", process)
     process.kill()
     process.communicate(timeout=300)
     # More than one checkpoint, and less than the two that a beginning asks for.
     ballast = fill(luigi.root.parent, leave=24_000_000)
     done = luigi(*flags)
     assert done.returncode == 0, done.stderr
-    assert "Resuming after epoch 1/2" in done.stderr
+    assert re.search("Resuming after epoch [1-5]/6", done.stderr)
     ballast.unlink()
 
 

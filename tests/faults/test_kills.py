@@ -122,7 +122,7 @@ def chain_of_kills(folder: Path, first_run: Luigi, kills: int, rng: random.Rando
             if not drain.is_alive():
                 break
             process.send_signal(rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-            drain.join(60)
+            drain.join(300)
             assert not drain.is_alive(), "a signal was ignored"
             killed += 1
             assert_nothing_partial(luigi.root)
@@ -178,7 +178,7 @@ def test_a_beam_worker_that_dies_ends_the_job(first_run, tmp_path, count, delay,
         workers[1].suspend()
     with contextlib.suppress(psutil.NoSuchProcess):
         workers[0].kill()
-    drained.join(120)
+    drained.join(300)
     assert not drained.is_alive(), "it hangs"
     # It may have been done before the kill: then there is nothing to report.
     if process.returncode != 0:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from report_runs import RUN, write_predictions, write_run
+from scheduled import TODAY, noon  # noqa: F401
 from scipy import stats
 
 from pipeline.artifacts.manifest import write_manifest
@@ -17,7 +18,9 @@ from pipeline.predict.watch import LEVEL, Watch, check_recent, p_values, referen
 from pipeline.runs.record import read_record
 
 LABELS = ("cat", "dog", "ship")
-TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
+
+# The date must not change while the tests run.
+pytestmark = pytest.mark.usefixtures("noon")
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def outputs(count, label=None, confidence=0.8):
     return np.where(np.eye(3)[chosen] == 1, confidence, (1 - confidence) / 2).astype(np.float32)
 
 
-def day(run, name=TODAY):
+def day(run, name=f"{TODAY}"):
     return json.loads((run.parents[1] / "watched" / run.name / f"{name}.json").read_text())["counts"]
 
 
@@ -78,7 +81,7 @@ def test_processes_and_threads_at_the_same_time_lose_no_counts(run):
     for one in (*processes, *threads):
         one.start()
     for one in (*processes, *threads):
-        one.join(60)
+        one.join(300)
     assert day(run)["label"] == dict.fromkeys(LABELS, 6 * 20)
 
 

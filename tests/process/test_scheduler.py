@@ -34,7 +34,7 @@ class Scheduler:
         environment.pop("LUIGI_CONFIG_PATH", None)
         how = {"cwd": PROJECT, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(["sh", "-c", training_recipe.stdout], **how)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             try:
                 self.tasks()
@@ -47,12 +47,12 @@ class Scheduler:
         asked = {"data": json.dumps({"status": status, "upstream_status": ""})}
         with requests.Session() as session:
             session.trust_env = False
-            answer = session.get(f"http://127.0.0.1:{self.port}/api/task_list", params=asked, timeout=10)
+            answer = session.get(f"http://127.0.0.1:{self.port}/api/task_list", params=asked, timeout=60)
         return list(answer.json()["response"].values())
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=300)
 
 
 def free_port() -> int:

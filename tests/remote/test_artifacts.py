@@ -252,7 +252,7 @@ def test_killed_at_every_request_nothing_is_there_or_all_of_it(
         def kill(number, method, path, *, at=killed_at, children=children):
             if number != at:
                 return "pass"
-            child = children.get(timeout=60)
+            child = children.get(timeout=300)
             os.kill(child, signal.SIGKILL)
             while psutil.pid_exists(child):
                 time.sleep(0.01)

@@ -211,11 +211,11 @@ def test_of_two_at_once_both_train_and_the_first_manifest_counts(machine):
 
 def test_another_machine_trains_the_run_of_a_killed_machine(machine):
     first, second = machine("first"), machine("second")
-    process = first.start(*FAST, "--Train-epochs", "10")
+    process = first.start(*FAST, "--Train-epochs", "40")
     first.wait_for("checkpoints/*/*", process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    done = run(second, "--Train-epochs", "10")
+    done = run(second, "--Train-epochs", "40")
     assert done.returncode == 0, done.stderr
     assert TRAINS in done.stderr
 

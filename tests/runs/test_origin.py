@@ -86,13 +86,13 @@ def test_no_monitor_of_the_work_tree_runs(tree):
 
 def test_a_slow_git_is_given_up(tree, tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("bin")
-    (folder / "git").write_text("#!/bin/sh\nexec sleep 30\n")
+    (folder / "git").write_text("#!/bin/sh\nexec sleep 600\n")
     (folder / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setattr(record, "_GIT_SECONDS", 0.2)
     started = datetime.now()
     assert git_state(tree) == (None, None)
-    assert (datetime.now() - started).total_seconds() < 10
+    assert (datetime.now() - started).total_seconds() < 300
 
 
 def test_the_origin_separates_neither_rows_nor_comparable_runs():

@@ -3,14 +3,13 @@
 import json
 import re
 import shutil
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from types import SimpleNamespace
 
 import pytest
-import time_machine
 from luigi.task_register import Register
 from luigi_process import FAST
-from scheduled import TODAY, days_ago, nightly
+from scheduled import TODAY, days_ago, nightly, noon  # noqa: F401
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing_in_place
@@ -22,12 +21,8 @@ from tasks.report import (
     referred_runs,
 )
 
-
-@pytest.fixture(autouse=True, scope="module")
-def noon():
-    """The date must not change while the tests run."""
-    with time_machine.travel(datetime.combine(TODAY, time(12), tzinfo=UTC)):
-        yield
+# The date must not change while the tests run.
+pytestmark = pytest.mark.usefixtures("noon")
 
 
 def write_report(folder, *runs: str, text: str = "report"):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from luigi_process import IN_CHILD, PROJECT, Luigi
 from report_runs import write_run
-from served import encoded
+from served import ALONE, encoded
 
 pytest.importorskip("fastapi", reason="the optional packages of serve are not installed")
 
@@ -83,19 +83,19 @@ def test_a_signal_stops_the_server_after_the_requests_that_have_begun(first_run,
         image = encoded(220)
         yield image[:10]
         # A request that the server has not read yet has not begun.
-        while "tensorcraft_active_requests 1.0" not in httpx.get(f"{address}/metrics", trust_env=False).text:
+        while "tensorcraft_active_requests 1.0" not in httpx.get(f"{address}/metrics", **ALONE).text:
             pass
         process.send_signal(signal.SIGTERM)
         # The server no longer accepts connections.
         while True:
             try:
-                httpx.get(f"{address}/healthz", trust_env=False)
+                httpx.get(f"{address}/healthz", **ALONE)
             except httpx.TransportError:
                 break
         yield image[10:]
 
-    answer = httpx.post(f"{address}/predict", content=parts(), trust_env=False, timeout=60)
+    answer = httpx.post(f"{address}/predict", content=parts(), **ALONE)
     (name,) = luigi.artifacts("runs")
     assert answer.json()["model"] == name
     assert len(answer.json()["labels"]) == 1
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0

@@ -37,7 +37,7 @@ def browser(tmp_path_factory):
 def shown(browser, begin):
     """The status and the rows of the page, once the status begins so."""
     status = browser.find_element(By.ID, "status")
-    WebDriverWait(browser, 20).until(lambda _: status.text.startswith(begin))
+    WebDriverWait(browser, 300).until(lambda _: status.text.startswith(begin))
     return status.text, [row.text for row in browser.find_elements(By.CSS_SELECTOR, "tr") if row.is_displayed()]
 
 
@@ -60,7 +60,7 @@ def test_a_dropped_image_gets_labels_with_probabilities(browser, tmp_path):
             assert browser.find_element(By.TAG_NAME, "caption").text == "Probabilities"
             assert not Axe().run(browser)["violations"]
         image = browser.find_element(By.TAG_NAME, "img")
-        WebDriverWait(browser, 20).until(lambda _: image.get_property("naturalWidth") == 50)
+        WebDriverWait(browser, 300).until(lambda _: image.get_property("naturalWidth") == 50)
         chosen = browser.find_element(By.CSS_SELECTOR, "input")
         chosen.send_keys(str(tmp_path / "bright.jpg"))
         assert shown(browser, "Prediction: <b>")[1][0] == "<b>light</b> 99.5%"

@@ -179,7 +179,7 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
 
 def interrupted(luigi: Luigi, *args: str) -> str:
     """Starts a run and kills it when its first checkpoint is there; the name of that folder."""
-    process = luigi.start("--Train-epochs", "50", *args)
+    process = luigi.start("--Train-epochs", "5000", *args)
     manifest = luigi.wait_for("checkpoints/*/epoch-*/manifest.json", process)
     process.kill()
     process.communicate()
