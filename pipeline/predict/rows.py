@@ -34,25 +34,9 @@ _TEXT_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 Content = TypeVar("Content")
 
 
-def image_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
-    """Yield the two likeliest labels and the probabilities of each image."""
-    return _image_rows(paths, job, model, partial(_likeliest, job.label_names))
-
-
-def labeled_text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
-    """Yield the two likeliest labels and the probabilities of each text."""
-    (length,) = model.input_shape
-
-    def read(path: Path) -> tuple[bytes, None]:
-        # As one text, a table would get one label.
-        if TextTable.has_name(path.name):
-            raise UndecodableError("a table, write each text to a file")
-        return cleaned(read_file(path)), None
-
-    def outputs_of(texts: Sequence[bytes]) -> np.ndarray:
-        return model.probabilities(as_rows(texts, length))
-
-    return _rows(paths, job, read, outputs_of, partial(_likeliest, job.label_names))
+def class_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
+    """Yield the two likeliest labels and the probabilities of each image or text."""
+    return _rows(paths, job, model, partial(_likeliest, job.label_names))
 
 
 def label_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
@@ -63,35 +47,24 @@ def label_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[p
         labels = ["; ".join(names[row]) for row in probabilities >= thresholds]
         return {"labels": labels}, _shares(job.label_names, probabilities)
 
-    return _image_rows(paths, job, model, columns_of)
+    return _rows(paths, job, model, columns_of)
 
 
 def value_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
     """Yield the predicted numbers of each image."""
-    return _image_rows(paths, job, model, lambda values: (dict(zip(job.label_names, values.T, strict=True)), {}))
+    return _rows(paths, job, model, lambda values: (dict(zip(job.label_names, values.T, strict=True)), {}))
 
 
-def _image_rows(paths: Sequence[str], job: Job, model: LoadedModel, columns_of: ColumnsOf) -> Iterator[pa.RecordBatch]:
+def _rows(paths: Sequence[str], job: Job, model: LoadedModel, columns_of: ColumnsOf) -> Iterator[pa.RecordBatch]:
+    """Yield batches of rows. Unusable files have no values."""
     shape = model.input_shape
-    form = form_of_any(shape, job.form.resize)
 
-    def read(path: Path) -> tuple[bytes, int]:
-        return stored_image(read_file(path), shape, job)
+    def read(path: Path) -> tuple[bytes, int | None]:
+        # As one text, a table would get one label.
+        if job.form is None and TextTable.has_name(path.name):
+            raise UndecodableError("a table, write each text to a file")
+        return stored_content(read_file(path), shape, job)
 
-    def outputs_of(contents: Sequence[bytes]) -> np.ndarray:
-        return model.probabilities(pixels_of(contents, form, shape[2]), job.views)
-
-    return _rows(paths, job, read, outputs_of, columns_of)
-
-
-def _rows(
-    paths: Sequence[str],
-    job: Job,
-    read: Callable[[Path], tuple[bytes, int | None]],
-    outputs_of: Callable[[Sequence[bytes]], np.ndarray],
-    columns_of: ColumnsOf,
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches of rows. ``read`` returns an example and its shorter side. Unusable examples have no values."""
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
         with ThreadPoolExecutor(machine.granted_cores()) as pool:
@@ -99,7 +72,8 @@ def _rows(
         is_unusable = np.array([content is None for content in contents])
         outputs = np.zeros((len(batch), len(job.label_names)), np.float32)
         if not is_unusable.all():
-            outputs[~is_unusable] = outputs_of([content[0] for content in contents if content])
+            inputs = inputs_of([content[0] for content in contents if content], shape, job)
+            outputs[~is_unusable] = model.probabilities(inputs, job.views)
         before, after = (
             {name: pa.array(values, mask=is_unusable) for name, values in columns.items()}
             for columns in columns_of(outputs)
@@ -130,8 +104,13 @@ def _attempt(read: Callable[[Path], Content], job: Job, path: str) -> tuple[Cont
         return None, str(error)
 
 
-def stored_image(content: bytes, shape: tuple[int, int, int], job: Job) -> tuple[bytes, int]:
-    """Return a file's bytes as the records would store them, and the shorter side of its image."""
+def stored_content(content: bytes, shape: tuple[int, ...], job: Job) -> tuple[bytes, int | None]:
+    """Return a file's bytes as the records would store them, and the shorter side of an image.
+
+    ``shape`` is that of an input of the model. UndecodableError: the file is unusable.
+    """
+    if job.form is None:
+        return cleaned(content), None
     height, width, _ = shape
     picture = inspect(content)
     if height != width and (picture.height, picture.width) != (height, width):
@@ -140,6 +119,13 @@ def stored_image(content: bytes, shape: tuple[int, int, int], job: Job) -> tuple
         )
     stored = stored_bytes(content, job.form, is_plain=picture.plain, limits=job.value_range)
     return stored, min(picture.height, picture.width)
+
+
+def inputs_of(contents: Sequence[bytes], shape: tuple[int, ...], job: Job) -> np.ndarray:
+    """Return stored contents as inputs of the model, uint8 (files, *shape)."""
+    if job.form is None:
+        return as_rows(contents, *shape)
+    return pixels_of(contents, form_of_any(shape, job.form.resize), shape[2])
 
 
 def text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:

@@ -102,14 +102,14 @@ IMAGES = Results(
     evaluation_schema="pipeline.report.data.labels:ImageEvaluation",
     pictures="pipeline.report.data.labels:read_pictures",
     card_templates="images",
-    prediction_rows="pipeline.predict.rows:image_rows",
+    prediction_rows="pipeline.predict.rows:class_rows",
 )
 LABELED_TEXTS = Results(
     **_CLASSIFICATION,
     hub_task="text-classification",
     evaluation_schema="pipeline.report.data.labels:LabeledTextEvaluation",
     card_templates="labeled-texts",
-    prediction_rows="pipeline.predict.rows:labeled_text_rows",
+    prediction_rows="pipeline.predict.rows:class_rows",
 )
 NEXT_TOKENS = Results(
     ranking=Ranking("test_loss", predictions_per_draw=5),

@@ -9,11 +9,9 @@ import onnxruntime
 
 from pipeline import machine
 from pipeline.predict import Job
-from pipeline.predict.rows import stored_image
+from pipeline.predict.rows import inputs_of, stored_content
 from pipeline.predict.watch import Watch
-from pipeline.records.features import DISTRIBUTION, LABELS, Task, form_of_any
-from pipeline.sources.image_reading import pixels_of
-from pipeline.sources.text import as_rows, cleaned
+from pipeline.records.features import DISTRIBUTION, LABELS, Task
 
 
 class ServedModel:
@@ -42,11 +40,8 @@ class ServedModel:
 
     def example(self, content: bytes) -> tuple[np.ndarray, list[int]]:
         """Return a file as ``predict`` reads it, uint8 (1, …), and the side of an image. UndecodableError: unusable."""
-        if not self.has_images:
-            return as_rows([cleaned(content)], *self.input_shape), []
-        stored, side = stored_image(content, self.input_shape, self.job)
-        form = form_of_any(self.input_shape, self.job.form.resize)
-        return pixels_of([stored], form, self.input_shape[2]), [side]
+        stored, side = stored_content(content, self.input_shape, self.job)
+        return inputs_of([stored], self.input_shape, self.job), [side] if self.has_images else []
 
     def answer(self, outputs: np.ndarray) -> dict[str, Any]:
         """Return the labels and all probabilities, the greatest first, or the values of one example as JSON data."""

@@ -99,7 +99,7 @@ def test_a_file_gets_the_answer_of_the_command_predict(job, client, tmp_path):
     for level, kind, size in ((220, "JPEG", (50, 40)), (30, "PNG", (33, 90)), (120, "WEBP", (8, 8))):
         path = tmp_path / f"{level}.{kind}"
         path.write_bytes(encoded(level, size, kind))
-        (row,) = next(predict_rows.image_rows([str(path)], job, loaded)).to_pylist()
+        (row,) = next(predict_rows.class_rows([str(path)], job, loaded)).to_pylist()
         for answer in (
             client.post("/predict", content=path.read_bytes()),
             client.post("/predict", files={"file": path.open("rb")}),
@@ -116,7 +116,7 @@ TEXTS = {"feature_spec": {"text": {"shape": (9,), "dtype": "uint8"}}, "problem":
 KINDS = {
     "multi_label": ("label_rows", MANIFEST | {"problem": "multi_label"}, [{"threshold": 0.6}, {"threshold": 1e-9}]),
     "regression": ("value_rows", MANIFEST | {"problem": "regression", "means": (3, 5), "deviations": (2, 0)}, []),
-    "text_classification": ("labeled_text_rows", {"label_names": LABELS, **TEXTS}, []),
+    "text_classification": ("class_rows", {"label_names": LABELS, **TEXTS}, []),
 }
 
 

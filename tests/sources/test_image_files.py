@@ -17,10 +17,10 @@ from pipeline.sources.image_files import MAX_PIXELS, UndecodableError, encode_pl
 
 
 def setup_module() -> None:
-    global stored_image, tf
+    global stored_content, tf
     import tensorflow as tf
 
-    from pipeline.predict.rows import stored_image
+    from pipeline.predict.rows import stored_content
 
 
 # What a JPEG of the highest quality may differ by; at the edges of the quarters more.
@@ -115,7 +115,7 @@ def test_much_larger_images_are_stored_upright_with_the_same_shorter_side(write_
     for name in files:
         # A prediction starts from the same bytes.
         content = (folder / "cats" / name).read_bytes()
-        assert stored_image(content, shape, job)[0] == examples[name]
+        assert stored_content(content, shape, job)[0] == examples[name]
         stored = Image.open(io.BytesIO(examples[name]))
         assert min(stored.size) == (172 if name == "small.jpg" else 115), name
         assert stored.format == ("PNG" if name.endswith("png") else "JPEG")

@@ -14,9 +14,9 @@ from pipeline.runs.metrics import WEIGHTS_NAME
 
 
 def setup_module() -> None:
-    global InputStream, Split, as_probabilities, reevaluate, image_rows, load_trained
+    global InputStream, Split, as_probabilities, reevaluate, class_rows, load_trained
     from pipeline.models.model import as_probabilities
-    from pipeline.predict.rows import image_rows
+    from pipeline.predict.rows import class_rows
     from pipeline.runs.load_model import load_trained
     from pipeline.streams.tf_data import InputStream, Split
     from pipeline.training.results import reevaluate
@@ -85,6 +85,6 @@ def test_predict_answers_by_the_views_of_the_run(runs, small_records, tmp_path, 
         Image.fromarray(image).save(tmp_path / name)
     labels = tuple(manifest["label_names"])
     job = Job(str(folder), labels, views=how, files=str(tmp_path))
-    (rows,) = image_rows(names, job, load_trained(folder))
+    (rows,) = class_rows(names, job, load_trained(folder))
     found = np.stack([rows.column(f"probability of {label}").to_numpy() for label in labels], axis=1)
     np.testing.assert_allclose(found, load_trained(folder).probabilities(images, how), atol=1e-6)
