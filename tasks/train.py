@@ -25,8 +25,8 @@ from pipeline.errors import (
     refuse,
     without_userinfo,
 )
-from pipeline.hardware.mismatch import explain
 from pipeline.hardware.placement import choose_backend, require_backend
+from pipeline.hardware.runtime import explain
 from pipeline.optional_packages import DISTRIBUTION, install_command, installed_version
 from pipeline.problems import PROBLEMS, problem_class
 from pipeline.records.features import content_name, stored_form, stored_spec

@@ -5,7 +5,7 @@ Python's bytecode, by the sha256 of a module's text. They are the same on every 
 
 A digest ignores positions, comments, formatting, docstrings and messages. Messages are functions decorated with
 ``@message`` and the text of log calls, exceptions, ``refuse`` and ``progress.report``. Arguments with possible effects
-count. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count, because ``hardware/mismatch.py``
+count. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count, because ``hardware/runtime.py``
 matches their text. ``ast.unparse`` and ``ast.dump`` are unsuitable, because their output differs between versions.
 """
 

@@ -21,8 +21,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from pipeline import machine
-from pipeline.hardware.mismatch import explain
-from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE, TF32, Runtime
+from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE, TF32, Runtime, explain
 from pipeline.settings.training import JAX, TrainSettings
 
 # JAX's platform names.

@@ -16,8 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from pipeline import machine
-from pipeline.hardware.mismatch import explain
-from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE, TF32, Runtime
+from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE, TF32, Runtime, explain
 from pipeline.settings.training import TENSORFLOW, TrainSettings
 
 # Parts of the names of a model's main operations, in every library.

@@ -177,7 +177,7 @@ def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
 
 def _clean_remote(*, is_removing: bool) -> int:
     remote = remote_cache.required().remote
-    from pipeline.remote.garbage import interrupted_uploads, unreferenced_objects
+    from pipeline.remote.artifacts import interrupted_uploads, unreferenced_objects
 
     sizes, count, outcome = [], 0, "removed" if is_removing else _NOT_REMOVED
     for one in unreferenced_objects(remote, is_removing=is_removing):

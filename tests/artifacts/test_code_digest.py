@@ -188,7 +188,7 @@ def test_a_reworded_message_does_not_change_a_digest(left, right):
         ('raise ValueError("one")', 'raise TypeError("one")'),
         ("raise Ours(x)", "raise Ours(x + 1)"),
         ('raise Ours("one")', 'raise Ours("one", 2)'),
-        # Matched by its text in hardware/mismatch.py.
+        # Matched by its text in hardware/runtime.py.
         ('raise ConnectionError(f"{x} is unreachable")', 'raise ConnectionError(f"{x} is away")'),
         ('raise RuntimeError("no driver")', 'raise RuntimeError("sees none")'),
         ('if x > 3:\n    _logger.info("one")\n    return 1', 'if x > 4:\n    _logger.info("one")\n    return 1'),

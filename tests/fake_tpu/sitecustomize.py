@@ -26,7 +26,7 @@ def _pretend():
 
     from pipeline.hardware import receipt
     from pipeline.hardware import tensorflow as ours
-    from pipeline.hardware.mismatch import explain
+    from pipeline.hardware.runtime import explain
 
     place_on, list_logical_devices = ours.TensorFlow.place_on, tf.config.list_logical_devices
 

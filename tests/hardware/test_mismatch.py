@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware.mismatch import explain
+from pipeline.hardware.runtime import explain
 from pipeline.settings.training import TrainSettings
 from pipeline.stage_process import in_child
 

@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from moto_server import files_of
 
-from pipeline.remote import garbage
-from pipeline.remote.garbage import unreferenced_objects
+from pipeline.remote import artifacts
+from pipeline.remote.artifacts import unreferenced_objects
 
 KIND = "runs"
 NOW = timedelta(seconds=-10)
@@ -70,13 +70,13 @@ def test_foreign_objects_stay(remote, expected):
 
 def test_an_object_rewritten_after_the_listing_stays(remote, overwrite, expected, monkeypatch):
     (key,) = half_pushed(remote, expected, names=("0" * 64,))
-    named = garbage._named
+    named = artifacts._named
 
     def pushed_meanwhile(*about):
         overwrite(key, b"pushed")
         return named(*about)
 
-    monkeypatch.setattr(garbage, "_named", pushed_meanwhile)
+    monkeypatch.setattr(artifacts, "_named", pushed_meanwhile)
     assert remove_garbage(remote, grace=NOW) == []
     assert remote.objects.find(key)
 
@@ -84,7 +84,7 @@ def test_an_object_rewritten_after_the_listing_stays(remote, overwrite, expected
 def test_an_object_named_after_the_listing_stays(remote, expected, monkeypatch):
     keys = half_pushed(remote, expected)
     answers = [set(), {keys[0]}, {keys[0]}]
-    monkeypatch.setattr(garbage, "_named", lambda *_: answers.pop(0))
+    monkeypatch.setattr(artifacts, "_named", lambda *_: answers.pop(0))
     assert [one.key for one in remove_garbage(remote, grace=NOW)] == keys[1:]
 
 

@@ -12,7 +12,7 @@ from tfrecord import shard_bytes
 
 from pipeline import sources
 from pipeline.errors import EngineUnavailableError, PipelineError, RemoteError
-from pipeline.remote.garbage import unreferenced_objects
+from pipeline.remote.artifacts import unreferenced_objects
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import EXCHANGE, Store, shared_by_workers
 from pipeline.sources import Location, SourceInfo

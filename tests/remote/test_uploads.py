@@ -12,7 +12,7 @@ def setup_module() -> None:
     global boto3, interrupted_uploads
     import boto3
 
-    from pipeline.remote.garbage import interrupted_uploads
+    from pipeline.remote.artifacts import interrupted_uploads
 
 
 @pytest.fixture
