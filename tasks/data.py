@@ -11,7 +11,7 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_fetched
 from pipeline.artifacts.publish import remove_artifact
 from pipeline.errors import ChangedSourceError, SettingsError, refuse
-from pipeline.records.features import chosen_image_size, content_name, describe_image_size, stored_form, stored_spec
+from pipeline.records.features import chosen_image_size, content_name, stored_form, stored_spec
 from pipeline.settings.data import PLACEHOLDER, RecordsSettings, SourceSettings
 from pipeline.settings.schema import AUTO
 from pipeline.shards import workers
@@ -196,8 +196,10 @@ class Records(Stage, parameters=RecordsSettings):
 
     def make(self, folder: Path) -> Mapping:
         source, chosen = SourceInfo.from_json(self.upstream()), self.chosen()
-        if chosen.get("image_size"):
-            _logger.info("Chose %s.", describe_image_size(source.features, source.shorter_sides))
+        if size := chosen.get("image_size"):
+            smallest, median, largest = source.shorter_sides
+            reason = f"shorter sides of {smallest} to {largest} pixels, median {median}" if median else "photographs"
+            _logger.info("Chose image_size = %s for %s.", size, reason)
         job = {
             "source": source,
             "settings": self.settings,

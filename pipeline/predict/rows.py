@@ -21,7 +21,7 @@ from pipeline.runs.predictions import read_thresholds
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
 from pipeline.sources.image_reading import pixels_of
-from pipeline.sources.text import TextTable, as_rows, cleaned
+from pipeline.sources.text import TextTable, as_rows, cleaned, plain_text
 
 _BATCH = 64
 # Column that is counted and not written, see job.py.
@@ -142,10 +142,7 @@ def text_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa
 
 
 def _tokens(vocabulary: Vocabulary, path: Path) -> np.ndarray:
-    try:
-        tokens = vocabulary.encode(read_file(path).decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UndecodableError("not UTF-8 text", error) from error
+    tokens = vocabulary.encode(plain_text(read_file(path)))
     if len(tokens) < 2:
         raise UndecodableError("shorter than two tokens")
     return tokens

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.errors import message, refuse
+from pipeline.errors import refuse
 from pipeline.settings.data import RecordsSettings
 from pipeline.settings.schema import AUTO
 
@@ -187,14 +187,6 @@ def chosen_image_size(features: FeatureSpec, shorter_sides: ShorterSides) -> int
     if median > RAW_SIDE:
         return _PHOTO_SIDE if median >= _MIDDLE_SIDE else _MIDDLE_SIDE
     return max(16, median - median % 8)
-
-
-@message
-def describe_image_size(features: FeatureSpec, shorter_sides: ShorterSides) -> str:
-    """Describe the choice of ``chosen_image_size``, with its reason."""
-    smallest, median, largest = shorter_sides
-    reason = f"shorter sides of {smallest} to {largest} pixels, median {median}" if median else "photographs"
-    return f"image_size = {chosen_image_size(features, shorter_sides)} for {reason}"
 
 
 def stored_form(

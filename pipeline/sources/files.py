@@ -183,28 +183,21 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
     return {name: stamp.get("sha256", "") for name, stamp in stamps.items()}
 
 
-def detect_encoding(content: bytes) -> str:
-    """The likely encoding of a text that is not in UTF-8, which is UTF-16, UTF-32 or other. "" for UTF-8."""
-    # The mark of UTF-32 begins with that of UTF-16.
-    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "UTF-32"
+def decode_text(content: bytes) -> str:
+    """Decode a text in UTF-8, without a byte order mark. UndecodableError: it has another encoding, which is named."""
     # In UTF-16 half the bytes of European languages are zero, and every second byte of spaces and line ends.
     even, odd = content[::2].count(0), content[1::2].count(0)
     is_striped = max(even, odd) > max(_MIN_ZEROS, len(content) / 16, 8 * min(even, odd))
-    if is_striped or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "UTF-16"
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return "other"
-    return ""
-
-
-@message
-def is_in(encoding: str) -> str:
-    """Hint for a text of an encoding from ``detect_encoding``."""
-    named = "another encoding, such as Latin-1 or Windows-1252" if encoding == "other" else encoding
-    return f"The file is in {named}. Save it in UTF-8."
+    # The mark of UTF-32 begins with that of UTF-16.
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        encoding = "UTF-32"
+    elif is_striped or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "UTF-16"
+    else:
+        encoding = "another encoding, such as Latin-1 or Windows-1252"
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-8-sig")
+    raise UndecodableError("not UTF-8 text", f"The file is in {encoding}. Save it in UTF-8")
 
 
 #: Position of an example in another file, for the function that reads it. Empty if the example is a file itself.

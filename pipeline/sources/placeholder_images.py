@@ -5,6 +5,7 @@ draw the same bytes. Only the shape depends on the label. Brightness and color d
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from functools import cache
 
@@ -34,7 +35,7 @@ LABEL_NAMES = tuple(_SHAPES)
 # A border of zeros, for the pixels outside a shape.
 _BITS = np.unpackbits(np.frombuffer(bytes.fromhex("".join(_SHAPES.values())), np.uint8)).reshape(-1, 8, 8)
 _MASKS = np.pad(_BITS, ((0, 0), (1, 1), (1, 1)))
-_SIDE = IMAGE_SHAPE[0]
+_SIDE, _NUM_VALUES = IMAGE_SHAPE[0], math.prod(IMAGE_SHAPE)
 _PIXELS = np.arange(_SIDE)
 # Steps that reach all ten labels.
 _STEPS = (1, 3, 7, 9)
@@ -57,7 +58,9 @@ def draw_block(split: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarra
     contrast = 60 + draws[3] // 3
     back = draws[4] * (255 - contrast) // 255
     # The square of a draw makes most images mild and a few hard.
-    noise = _noise(drawn) * (8 + draws[5] * draws[5] // 400)[..., None] // 128
+    starts = np.frombuffer(drawn, "<u4").reshape(-1, 16)[:, -1] % (len(_long_noise()) - _NUM_VALUES)
+    windows = np.lib.stride_tricks.sliding_window_view(_long_noise(), _NUM_VALUES)[starts].reshape(-1, *IMAGE_SHAPE)
+    noise = windows.astype(np.int32) * (8 + draws[5] * draws[5] // 400)[..., None] // 128
     images = np.empty((len(labels), *IMAGE_SHAPE), np.uint8)
     for channel in range(3):
         tints = (draws[6 + channel : 12 : 3] - 128) // 3
@@ -90,15 +93,8 @@ def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode()).digest()
 
 
-def _noise(drawn: bytes) -> np.ndarray:
-    """Noise from -128 to 127, int32 (examples, 32, 32, 3). The last draws select windows of a long noise sequence."""
-    size = _SIDE * _SIDE * 3
-    starts = np.frombuffer(drawn, "<u4").reshape(-1, 16)[:, -1] % (len(_long_noise()) - size)
-    windows = np.lib.stride_tricks.sliding_window_view(_long_noise(), size)
-    return windows[starts].reshape(-1, *IMAGE_SHAPE).astype(np.int32)
-
-
 @cache
 def _long_noise() -> np.ndarray:
+    """Noise from -128 to 127, int8. The last draws of an example select its window."""
     drawn = b"".join(_hash(f"noise {number}") for number in range(16_384))
     return np.frombuffer(drawn, np.uint8).view(np.int8)

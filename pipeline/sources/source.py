@@ -97,20 +97,16 @@ class SourceInfo:
 
         SettingsError: a split is too short for one example.
         """
-        size, counts = settings.sequence_length, {}
-        if TEXT in self.features:
-            return self._with_size(min(*self.features[TEXT].shape, settings.text_length))
-        if not self.is_sequence:
+        size, counts, name = settings.sequence_length, {**self.num_examples}, content_name(self.features)
+        if not self.is_sequence and name != TEXT:
             return self
-        for split, tokens in self.num_examples.items():
+        for split, tokens in counts.items() if self.is_sequence else ():
             if tokens <= size:
                 refuse("Records", "sequence_length", f"fewer than the {tokens:,} characters of the {split} split", size)
             counts[split] = (tokens - 1) // size
-        return replace(self._with_size(size + 1), num_examples=counts)
-
-    def _with_size(self, size: int) -> "SourceInfo":
-        name = content_name(self.features)
-        return replace(self, features={**self.features, name: replace(self.features[name], shape=(size,))})
+        shape = (size + 1,) if self.is_sequence else (min(*self.features[TEXT].shape, settings.text_length),)
+        features = {**self.features, name: replace(self.features[name], shape=shape)}
+        return replace(self, features=features, num_examples=counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,22 +197,16 @@ def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
         return SOURCES.load(SYNTHETIC)(settings).find(folder)
 
 
+@message
 def availability(settings: SourceSettings) -> str:
     """Describe how the dataset would be obtained. Raises the errors of ``resolve`` that come before a download."""
-    kind, obstacle = kind_of(settings), None
+    kind = kind_of(settings)
     try:
         kind.check()
     except DatasetUnavailableError as error:
         if not settings.may_be_replaced:
             raise
-        obstacle = error
-    return _described(kind, obstacle)
-
-
-@message
-def _described(kind: Kind, obstacle: Exception | None) -> str:
-    if obstacle:
-        return f"unavailable, so a run uses the placeholder dataset. {obstacle}"
+        return f"unavailable, so a run uses the placeholder dataset. {error}"
     return f"{kind.name()} is available{'' if kind.is_at_hand() else ' for download'}"
 
 

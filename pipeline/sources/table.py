@@ -1,6 +1,7 @@
 """A table of images in CSV, TSV or Parquet, with a row per image. Paths are relative to the table."""
 
 import csv
+import io
 import itertools
 import logging
 import math
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 from pipeline.errors import closest, message
 from pipeline.settings.schema import AUTO
 from pipeline.sources.file_source import MISSING, SourceFiles, checked_labels, natural, split_called
-from pipeline.sources.files import Example, FileIndex, Stamp, detect_encoding, first_bytes, is_in, stamps_of
+from pipeline.sources.files import Example, FileIndex, Stamp, UndecodableError, decode_text, first_bytes, stamps_of
 from pipeline.sources.image_folder import ImageFolder, ImageSource
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -123,7 +124,7 @@ class Table(ImageSource):
             table = pyarrow.parquet.read_table(self.path, columns=[name for _, name in wanted])
             cells = {name: table[name].cast(pyarrow.string()).fill_null("").to_pylist() for _, name in wanted}
             return [(setting, name, cells[name]) for setting, name in wanted]
-        except (OSError, csv.Error, pyarrow.ArrowException) as error:
+        except (OSError, UndecodableError, csv.Error, pyarrow.ArrowException) as error:
             self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
     @classmethod
@@ -142,12 +143,10 @@ class Table(ImageSource):
         return []
 
     def _columns_of_text(self, delimiter: str) -> list[tuple[str, str, list[str]]]:
-        if encoding := detect_encoding(self.path.read_bytes()):
-            self.refuse(f" {is_in(encoding)}", "a table in UTF-8")
         # Texts may be longer than the limit of the library.
         csv.field_size_limit(_MAX_CELL)
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [*filter(None, csv.reader(file, delimiter=delimiter, strict=True))]
+        file = io.StringIO(decode_text(self.path.read_bytes()), newline="")
+        rows = [*filter(None, csv.reader(file, delimiter=delimiter, strict=True))]
         if not rows:
             self.refuse(" It is empty.", "a table with rows")
         names, *rows = rows

@@ -26,9 +26,8 @@ from pipeline.sources.files import (
     IndexedSplit,
     Skipped,
     UndecodableError,
-    detect_encoding,
+    decode_text,
     first_bytes,
-    is_in,
     quoted,
     read_below,
     read_index,
@@ -68,15 +67,11 @@ class Text(FileSource):
         files.log_split_names()
         splits, texts = {}, {}
         for split, entries in files.examples.items():
-            contents = {one.path: self._content(folder, one.path) for one in entries}
-            texts[split] = "".join(self._decoded(path, content) for path, content in contents.items())
+            contents, digests = zip(*(self._read(folder, one.path) for one in entries), strict=True)
+            texts[split] = "".join(contents)
             if not texts[split]:
                 self.refuse(f" The {split} split is empty.")
-            splits[split] = IndexedSplit(
-                paths=[*contents],
-                stamps=[one.stamp for one in entries],
-                digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
-            )
+            splits[split] = IndexedSplit([one.path for one in entries], [one.stamp for one in entries], digests)
         if len(set().union(*texts.values())) < 2:
             self.refuse(expected="a text of at least two different characters")
         facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
@@ -102,24 +97,18 @@ class Text(FileSource):
             self.refuse(" It contains no files of the train split.")
         return files
 
-    def _content(self, folder: Path, path: str) -> bytes:
+    def _read(self, folder: Path, path: str) -> tuple[str, str]:
+        """Text and digest of a file."""
         # A file that is named may be a link to anywhere.
         at = (str(folder), path) if self.is_folder() else os.path.split(os.path.realpath(folder / path))
         try:
-            return read_below(*at)
+            content = read_below(*at)
+            text = plain_text(content)
         except UndecodableError as error:
             self.refuse(f" {quoted(path)}: {error}.")
-
-    def _decoded(self, path: str, content: bytes) -> str:
-        """The text of a file without a byte order mark and with line feeds as line ends."""
-        if encoding := detect_encoding(content):
-            self.refuse(f" {quoted(path)}: {is_in(encoding)}")
-        if zeros := content.count(0):
-            self.refuse(f" {quoted(path)} has {zeros:,} zero bytes, so it is damaged or not a text.")
-        text = content.decode("utf-8-sig")
-        if "\r" in text:
-            _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), text.count("\r"))
-        return text.replace("\r\n", "\n").replace("\r", "\n")
+        if returns := content.count(b"\r"):
+            _logger.info("%s: converting %s carriage returns to line feeds.", quoted(path), returns)
+        return text, hashlib.sha256(content).hexdigest()
 
 
 def written_tokens(texts: Mapping[str, str], folder: Path, *, test_share: float) -> dict:
@@ -250,19 +239,22 @@ class TextTable(LabeledTexts, Table):
         return self.cells[example.path].encode()
 
 
-def cleaned(content: bytes) -> bytes:
-    """Return a text in UTF-8 with line feeds as line ends, without a byte order mark and white space around it.
+def plain_text(content: bytes) -> str:
+    """Decode a text in UTF-8, with line feeds as line ends and without a byte order mark.
 
-    UndecodableError: the text has another encoding, is empty or contains zero bytes, which pad the records.
+    UndecodableError: the text has another encoding, or contains zero bytes, which pad the records.
     """
-    if detect_encoding(content):
-        raise UndecodableError("not UTF-8 text")
-    text = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").strip()
-    if not text:
-        raise UndecodableError("empty text")
-    if b"\0" in text:
+    text = decode_text(content)
+    if "\0" in text:
         raise UndecodableError("a text with zero bytes")
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def cleaned(content: bytes) -> bytes:
+    """Return ``plain_text`` in UTF-8 without ASCII white space around it. UndecodableError: nothing remains, too."""
+    if text := plain_text(content).encode().strip():
+        return text
+    raise UndecodableError("empty text")
 
 
 def as_rows(texts: Sequence[bytes], length: int) -> "np.ndarray":

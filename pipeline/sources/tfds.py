@@ -246,19 +246,16 @@ def read_prepared(
         for columns in converted(serialized(), convert):
             num_read += len(columns[LABEL])
             yield columns
+        if num_read != stop - start:
+            raise ValueError(f"{num_read} examples in [{start}:{stop}]")
     except UnsupportedDatasetError:
         raise
     except (tf.errors.OpError, ValueError) as error:
-        raise _unreadable(builder, split, str(error).splitlines()[0]) from error
-    if num_read != stop - start:
-        raise _unreadable(builder, split, f"{num_read} examples in [{start}:{stop}]")
-
-
-def _unreadable(builder: "DatasetBuilder", split: str, cause: str) -> DamagedArtifactError:
-    return DamagedArtifactError(
-        f"{builder.data_path}: the {split} split differs from its dataset_info.json ({cause}). Delete that folder and "
-        "run again to prepare the dataset."
-    )
+        cause = str(error).splitlines()[0]
+        raise DamagedArtifactError(
+            f"{builder.data_path}: the {split} split differs from its dataset_info.json ({cause}). Delete that folder "
+            "and run again to prepare the dataset."
+        ) from error
 
 
 @cache

@@ -130,17 +130,17 @@ def test_a_changed_file_is_named(write, tmp_path):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"a_txt": TEXT.encode("utf-16")}, "a.txt: The file is in UTF-16. Save it in UTF-8"),
-        ({"a_txt": TEXT.encode("utf-16-be")}, "a.txt: The file is in UTF-16"),
-        ({"a_txt": TEXT.encode("utf-32")}, "a.txt: The file is in UTF-32"),
+        ({"a_txt": TEXT.encode("utf-16")}, "a.txt: not UTF-8 text: The file is in UTF-16. Save it in UTF-8."),
+        ({"a_txt": TEXT.encode("utf-16-be")}, "The file is in UTF-16"),
+        ({"a_txt": TEXT.encode("utf-32")}, "The file is in UTF-32"),
         ({"a_txt": "a" * 5000}, "at least two different characters"),
         (
             {"a_txt": "\u0431\u044b\u0442\u044c \u0438\u043b\u0438 \u043d\u0435\n".encode("utf-16-le") * 9},
             "The file is in UTF-16",
         ),
         ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "another encoding, such as Latin-1 or Windows-1252"),
-        ({"a_txt": "a text\0 with a zero"}, "a.txt has 1 zero bytes, so it is damaged or not a text"),
-        ({"a_txt": "ab\0c"}, "a.txt has 1 zero bytes, so it is damaged or not a text"),
+        ({"a_txt": "a text\0 with a zero"}, "a.txt: a text with zero bytes."),
+        ({"a_txt": "ab\0c"}, "a.txt: a text with zero bytes."),
         (
             {f"train__{label}__{name}_txt": TEXT for label in ("pos", "neg") for name in "ab"},
             "The folders neg, pos look like labels",

@@ -7,7 +7,8 @@ occur twice, each image is called after its file and its number in this file.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import DamagedArtifactError, PipelineError
@@ -33,16 +34,23 @@ MAX_BYTES = 2**30
 class ContainerSource(ImageSource):
     """Images inside files. Subclasses list and read them."""
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
+    @abstractmethod
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], list[Example]]:
         """The names of numbered labels, if the file has them, and its images. Any exception means a damaged file.
 
-        ``path`` is absolute, and ``file`` the path below the folder, with which addresses begin.
+        ``path`` is absolute, and ``file`` the path below the folder, with which addresses begin. Labels may be numbers,
+        and splits None. Paths and groups may be empty.
         """
-        return (), self.images_in(path, file)
 
-    def images_in(self, path: Path, file: str) -> Iterator[Example]:
-        """The images of a file. Their labels may be numbers, and their split None. Paths and groups may be empty."""
-        raise NotImplementedError
+    @staticmethod
+    def read(folder: str, address: Address) -> bytes:
+        """Read an image that is a range of a file. The address is its path, and the start and length in bytes."""
+        file, start, length = address
+        if length > MAX_BYTES:
+            raise UndecodableError("too large", f"{length:,} bytes")
+        with reading_damaged(), open(os.path.join(folder, file), "rb") as stream:
+            stream.seek(start)
+            return stream.read(length)
 
     def column(self, setting: str, candidates: Sequence[str], names: Iterable[str]) -> str:
         """The column that a setting names, or the only candidate if the setting has its default."""
@@ -103,8 +111,7 @@ class ContainerSource(ImageSource):
     def _listing(self, file: str) -> tuple[Sequence[str], list[Example]]:
         path = self.folder() / file
         try:
-            names, rows = self.rows(path, file)
-            return names, [*rows]
+            return self.rows(path, file)
         except PipelineError:
             raise
         # Libraries raise many kinds for damaged files.
@@ -139,13 +146,3 @@ def _path(row: Example, *, has_splits: bool) -> str:
     if parts and has_splits and split_called(parts[0]) != split:
         parts.insert(0, split)
     return "/".join(parts)
-
-
-def read_range(folder: str, address: Address) -> bytes:
-    """Read an image that is a range of a file. The address is its path, and the start and length in bytes."""
-    file, start, length = address
-    if length > MAX_BYTES:
-        raise UndecodableError("too large", f"{length:,} bytes")
-    with reading_damaged(), open(os.path.join(folder, file), "rb") as stream:
-        stream.seek(start)
-        return stream.read(length)

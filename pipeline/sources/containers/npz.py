@@ -1,7 +1,7 @@
 """NumPy files with arrays of images and labels, such as x_train and y_train, or images and labels."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,6 @@ from pipeline.sources.file_source import split_called
 from pipeline.sources.files import Address, Example, cached_until_replaced, reading_damaged
 
 _IMAGES, _LABELS = {"x", "image", "images"}, {"y", "label", "labels"}
-
-
-def read_image(folder: str, address: Address) -> bytes:
-    """Read an image. The address is a path, the name of the array and the row."""
-    from pipeline.sources.image_files import as_png
-
-    file, name, row = address
-    with reading_damaged():
-        return as_png(_array(Path(folder, file), name)[row])
 
 
 @cached_until_replaced
@@ -37,11 +28,20 @@ class Npz(ContainerSource):
     """A NumPy file of uint8 images and labels, or a folder of them."""
 
     file_names = r".*\.npz"
-    read = staticmethod(read_image)
 
-    def images_in(self, path: Path, file: str) -> Iterator[Example]:
+    @staticmethod
+    def read(folder: str, address: Address) -> bytes:
+        """Read an image. The address is a path, the name of the array and the row."""
+        from pipeline.sources.image_files import as_png
+
+        file, name, row = address
+        with reading_damaged():
+            return as_png(_array(Path(folder, file), name)[row])
+
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], list[Example]]:
         import numpy as np
 
+        examples = []
         with np.load(path, allow_pickle=False) as arrays:
             words = {name: re.findall("[a-z]+", name.lower()) for name in arrays.files}
         splits = {name: next(filter(None, map(split_called, its)), None) for name, its in words.items()}
@@ -59,5 +59,6 @@ class Npz(ContainerSource):
                 self.refuse(f" {images} is {pixels.dtype} {pixels.shape}. Store uint8 (images, height, width, 3).")
             if values.size != len(pixels):
                 self.refuse(f" {labels} has {values.size:,} values for {len(pixels):,} images. Store one label each.")
-            for row, label in enumerate(values.reshape(-1).tolist()):
-                yield Example("", label, address=(file, images, row), split=splits[images])
+            rows = enumerate(values.reshape(-1).tolist())
+            examples += [Example("", label, address=(file, images, row), split=splits[images]) for row, label in rows]
+        return (), examples

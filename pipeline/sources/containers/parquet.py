@@ -5,7 +5,7 @@ A column contains the images, as bytes or as structs of bytes and path. Names of
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +16,6 @@ from pipeline.sources.table import KNOWN_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def read_row(folder: str, address: Address) -> bytes:
-    """Read an image. The address is a path, the column, the row group and the row in it."""
-    file, column, group, row = address
-    with reading_damaged():
-        image = _images(os.path.join(folder, file), column, group)[row].as_py()
-    image = image["bytes"] if isinstance(image, dict) else image
-    if image is None:
-        raise UndecodableError("the image is not embedded")
-    return image
 
 
 @cached_until_replaced
@@ -46,7 +35,17 @@ class Parquet(ContainerSource):
     """A Parquet file with a column of images, or a folder of them."""
 
     file_names = r".*\.parquet"
-    read = staticmethod(read_row)
+
+    @staticmethod
+    def read(folder: str, address: Address) -> bytes:
+        """Read an image. The address is a path, the column, the row group and the row in it."""
+        file, column, group, row = address
+        with reading_damaged():
+            image = _images(os.path.join(folder, file), column, group)[row].as_py()
+        image = image["bytes"] if isinstance(image, dict) else image
+        if image is None:
+            raise UndecodableError("the image is not embedded")
+        return image
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
@@ -59,10 +58,10 @@ class Parquet(ContainerSource):
             return bool(_image_columns(read_schema(path)))
         return False
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
-        from pyarrow.parquet import read_schema
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], list[Example]]:
+        from pyarrow.parquet import ParquetFile, read_schema
 
-        schema = read_schema(path)
+        schema, examples = read_schema(path), []
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
         labels = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
         labels = labels or [name for name in schema.names if name.lower() in KNOWN_COLUMNS["label"]]
@@ -74,11 +73,6 @@ class Parquet(ContainerSource):
             self.column(setting, schema.names, schema.names) if getattr(self.settings, setting) else ""
             for setting in ("split_column", "group_column")
         )
-        return features.get(label, {}).get("names") or (), self._rows(path, file, image, label, split, group)
-
-    def _rows(self, path: Path, file: str, image: str, label: str, split: str, group: str) -> Iterator[Example]:
-        from pyarrow.parquet import ParquetFile
-
         with ParquetFile(path) as parquet:
             num_rows, num_bytes = parquet.metadata.num_rows, path.stat().st_size
             if num_rows > num_bytes:
@@ -89,7 +83,8 @@ class Parquet(ContainerSource):
                     stored, value = values.get(image) or {}, values.get(group)
                     name, address = stored.get("path") or "", (file, image, number, row)
                     of_group = "" if value is None else str(value)
-                    yield Example(name, values[label], (), address, of_group, values.get(split))
+                    examples.append(Example(name, values[label], (), address, of_group, values.get(split)))
+        return features.get(label, {}).get("names") or (), examples
 
 
 def _image_columns(schema: "pa.Schema") -> list[str]:

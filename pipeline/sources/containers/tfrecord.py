@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.sources.containers import ContainerSource, read_range
+from pipeline.sources.containers import ContainerSource
 from pipeline.sources.files import Example
 
 # Feature of the images → features of the labels, of Model Garden and of TensorFlow Datasets.
@@ -20,13 +20,12 @@ class TFRecord(ContainerSource):
     """An uncompressed TFRecord file of images and labels, or a folder of them."""
 
     file_names = r".*\.tfrecords?(-\d+-of-\d+)?|.*-\d+-of-\d+"
-    read = staticmethod(read_range)
 
-    def rows(self, path: Path, file: str) -> tuple[Sequence[str], Iterator[Example]]:
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], list[Example]]:
         records = _records(path)
-        first = next(records, None)
+        first, examples = next(records, None), []
         if first is None:
-            return (), iter(())
+            return (), examples
         present, settings = sorted(first[2]), self.settings
         images = [one for one in (settings.image_column, *_PRESETS) if one in present]
         image = self.column("image_column", images[:1], present)
@@ -35,7 +34,13 @@ class TFRecord(ContainerSource):
         # TensorFlow Datasets writes it beside the files.
         names = path.parent / f"{label}.labels.txt"
         lines = names.read_text(encoding="utf-8").splitlines() if names.is_file() else ()
-        return lines, (_row(file, image, label, *record) for record in itertools.chain([first], records))
+        for start, record, features in itertools.chain([first], records):
+            content = features[image].bytes_list.value[0]
+            values = features[label].int64_list.value or [text.decode() for text in features[label].bytes_list.value]
+            paths = [features[name].bytes_list.value[0].decode() for name in _NAMES if name in features]
+            address = (file, start + record.index(content), len(content))
+            examples.append(Example(paths[0] if paths else "", values[0], address=address, split=None))
+        return lines, examples
 
 
 def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:
@@ -51,11 +56,3 @@ def _records(path: Path) -> Iterator[tuple[int, bytes, Mapping]]:
             record = stream.read(length)
             stream.seek(_FOOTER_BYTES, os.SEEK_CUR)
             yield start, record, tf.train.Example.FromString(record).features.feature
-
-
-def _row(file: str, image: str, label: str, start: int, record: bytes, features: Mapping) -> Example:
-    content = features[image].bytes_list.value[0]
-    values = features[label].int64_list.value or [text.decode() for text in features[label].bytes_list.value]
-    names = [features[name].bytes_list.value[0].decode() for name in _NAMES if name in features]
-    address = (file, start + record.index(content), len(content))
-    return Example(names[0] if names else "", values[0], address=address, split=None)

@@ -7,10 +7,10 @@ import itertools
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.sources.containers import ContainerSource, read_range
+from pipeline.sources.containers import ContainerSource
 from pipeline.sources.files import Example
 from pipeline.sources.image_folder import ImageFolder
 
@@ -21,9 +21,9 @@ class WebDataset(ContainerSource):
     """An uncompressed tar file of images and labels, or a folder of them."""
 
     file_names = r".*\.tar"
-    read = staticmethod(read_range)
 
-    def images_in(self, path: Path, file: str) -> Iterator[Example]:
+    def rows(self, path: Path, file: str) -> tuple[Sequence[str], list[Example]]:
+        examples = []
         with tarfile.open(path, "r:") as tar:
             members = (member for member in tar if member.isreg() and not member.issparse())
             for _, group in itertools.groupby(members, lambda member: re.match(r"(.*/)?[^.]*", member.name)[0]):
@@ -31,7 +31,8 @@ class WebDataset(ContainerSource):
                 images = [member for member in parts.values() if ImageFolder.has_name(member.name)]
                 if images:
                     address = (file, images[0].offset_data, images[0].size)
-                    yield Example(images[0].name, self._label_in(tar, parts), address=address, split=None)
+                    examples.append(Example(images[0].name, self._label_in(tar, parts), address=address, split=None))
+        return (), examples
 
     def _label_in(self, tar: tarfile.TarFile, parts: Mapping[str, tarfile.TarInfo]) -> int | str | None:
         ending = next((ending for ending in ("cls", "json") if ending in parts), "")
