@@ -6,13 +6,14 @@
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipeline.errors import refuse
 from pipeline.problems import PROBLEMS, problem_of_records
-from pipeline.records.features import Task
+from pipeline.records.features import ImageForm, Task, is_fixed, spec_from_json
 from pipeline.settings.schema import AUTO
 from pipeline.settings.training import HEAD, MODEL_DEFAULTS, MODELS, TrainSettings
 
@@ -92,17 +93,24 @@ def examples_at(stream: Stream, positions: Sequence[int]) -> list[tuple["np.ndar
 
 def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
     """Open a split of the records in ``folder``, with the inputs and labels of their problem, see ``Split``."""
+    from pipeline.records.rows import Rows
     from pipeline.streams.numpy_stream import Split
 
-    problem = problem_of_records(manifest)
-    return Split.of_manifest(
-        folder,
-        manifest,
-        name,
+    problem, spec = problem_of_records(manifest), spec_from_json(manifest["feature_spec"])
+    shards = [entry for entry in manifest["files"] if entry.get("split") == name]
+    shards.sort(key=itemgetter("shard_index"))
+    return Split(
+        name=name,
+        files=tuple(str(folder / shard["name"]) for shard in shards),
+        num_examples=manifest["splits"][name]["num_examples"],
         features=tuple(problem.features),
         decode=problem.examples,
         content_shape=problem.content_shape(manifest),
+        form=ImageForm.of_manifest(manifest),
+        spec=spec,
         predictions_per_example=problem.task(manifest).predictions_per_example,
+        layout=Rows.of_manifest(manifest, name) if is_fixed(spec) else None,
+        shard_examples=tuple(shard["num_records"] for shard in shards),
     )
 
 

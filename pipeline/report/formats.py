@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import plural
-from pipeline.records.reference import CONTENT_DIGESTS
+from pipeline.records import CONTENT_DIGESTS
 from pipeline.runs.record import SKIPPED
 
 if TYPE_CHECKING:

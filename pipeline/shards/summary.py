@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import DamagedArtifactError
+from pipeline.records import CONTENT_DIGESTS
 from pipeline.records.example import add_labels
 from pipeline.records.features import IMAGE, LABEL, TEST_NAMES, TEXT, content_name, spec_to_json
 from pipeline.records.images import fingerprints
-from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.data_checks import HASH_WORDS, check_data, image_hashes, warnings, write_rows
 from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each

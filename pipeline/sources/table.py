@@ -239,7 +239,18 @@ class Table(ImageSource):
         if problem == CLASSES:
             if len(names) > 1:
                 self.refuse(" One label per image needs one column.", "one column", "label_column")
-            self._check_labels(columns[0])
+            if several := _several(values):
+                self.refuse(
+                    f" Cells such as {several!r} look like several labels. Set label_separator to what is between "
+                    "them.",
+                    *("one label per image", "label_column"),
+                )
+            if len(columns[0]) >= _MIN_ROWS and len(values) > _MAX_DISTINCT_SHARE * len(columns[0]):
+                self.refuse(
+                    f" It has {len(values):,} values in {len(columns[0]):,} rows. For numbers, set problem = "
+                    "regression.",
+                    *("a column of labels, not of names or measurements", "label_column"),
+                )
             found = checked_labels(sorted(values, key=natural), settings.path, "label_column")
             return CLASSES, found, columns[0]
         if problem == MULTI_LABEL and settings.label_separator:
@@ -260,20 +271,6 @@ class Table(ImageSource):
         kind = int if problem == MULTI_LABEL else float
         rows = [tuple(kind(numbers[cell]) for cell in row) for row in zip(*columns, strict=True)]
         return problem, tuple(names), rows
-
-    def _check_labels(self, labels: Sequence[str]) -> None:
-        """Check that the column contains labels, not unique names or several labels in a cell."""
-        different = set(labels)
-        if several := _several(different):
-            self.refuse(
-                f" Cells such as {several!r} look like several labels. Set label_separator to what is between them.",
-                *("one label per image", "label_column"),
-            )
-        if len(labels) >= _MIN_ROWS and len(different) > _MAX_DISTINCT_SHARE * len(labels):
-            self.refuse(
-                f" It has {len(different):,} values in {len(labels):,} rows. For numbers, set problem = regression.",
-                *("a column of labels, not of names or measurements", "label_column"),
-            )
 
 
 def _is_missing(cell: str) -> bool:

@@ -47,7 +47,9 @@ class Tfds(Kind):
     reader = "pipeline.sources.tfds:read_prepared"
 
     def is_at_hand(self) -> bool:
-        return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)
+        """Whether a prepared copy exists in any version. TFDS is not imported."""
+        place = datasets_folder(self.settings.tfds_data_dir) / self.settings.dataset.partition(":")[0]
+        return any(next(place.glob(f"{pattern}{_DESCRIPTIONS[0]}"), None) for pattern in ("*/", "*/*/"))
 
     def location(self, artifact: Path) -> Location:
         """The absolute folder of all datasets, for processes with another environment."""
@@ -125,12 +127,6 @@ def datasets_folder(data_dir: str) -> Path:
     """The absolute folder of prepared datasets, as TFDS resolves it. ``data_dir`` is [Source] tfds_data_dir."""
     path = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return Path(path).expanduser().absolute()
-
-
-def is_prepared(dataset: str, data_dir: str) -> bool:
-    """Whether a prepared copy of a dataset exists in any version. TFDS is not imported."""
-    place = datasets_folder(data_dir) / dataset.partition(":")[0]
-    return any(next(place.glob(f"{pattern}{_DESCRIPTIONS[0]}"), None) for pattern in ("*/", "*/*/"))
 
 
 def prepared_digest(folder: Path, memory: Path | None) -> str:

@@ -7,7 +7,6 @@ one gather. The batches equal those of ``tf_data.py`` from memory.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from pipeline import machine
 from pipeline.errors import DamagedArtifactError
-from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
+from pipeline.records.features import FeatureSpec, ImageForm
 from pipeline.records.rows import Rows
 
 # Limit of the batches that a stream prepares ahead of the step, and of records from disk.
@@ -33,7 +32,7 @@ def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Split:
-    """Split of published records. ``files`` and ``shard_examples`` list its shards in order.
+    """Split of published records, see ``open_split``. ``files`` and ``shard_examples`` list its shards in order.
 
     ``decode`` converts columns of a batch by ``features`` to inputs and labels. ``content_shape`` is that of a decoded
     uint8 example. ``form`` describes stored images. ``layout`` describes records of equal length, else it is None.
@@ -50,23 +49,6 @@ class Split:
     predictions_per_example: int
     layout: Rows | None
     shard_examples: tuple[int, ...]
-
-    @classmethod
-    def of_manifest(cls, folder: Path, manifest: Mapping, split: str, **contents: Any) -> "Split":
-        """Open a split of the records in ``folder``. ``contents`` are fields of the problem, see ``open_split``."""
-        shards = [entry for entry in manifest["files"] if entry.get("split") == split]
-        shards.sort(key=itemgetter("shard_index"))
-        spec = spec_from_json(manifest["feature_spec"])
-        return cls(
-            name=split,
-            files=tuple(str(folder / shard["name"]) for shard in shards),
-            num_examples=manifest["splits"][split]["num_examples"],
-            form=ImageForm.of_manifest(manifest),
-            spec=spec,
-            layout=Rows.of_manifest(manifest, split) if is_fixed(spec) else None,
-            shard_examples=tuple(shard["num_records"] for shard in shards),
-            **contents,
-        )
 
     def mapped(self) -> list[np.ndarray]:
         """Map the shards of records of equal length into memory, each as uint8 (records, frame_bytes)."""

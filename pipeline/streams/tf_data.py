@@ -202,9 +202,18 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
     columns = {name: _aligned((split.num_examples, *split.content_shape), np.uint8) for name in split.features}
     if label := split.spec.get(LABEL):
         columns[LABEL] = _aligned((split.num_examples, *label.shape), np.int32 if label.is_number else label.dtype)
-    num_records = sum(split.shard_examples)
-    if num_records == split.num_examples:
-        num_records = _decode_into(columns, split) if split.layout is None else _copy_into(columns, split)
+    *starts, num_records = np.cumsum((0, *split.shard_examples)).tolist()
+    if num_records == split.num_examples and split.layout is None:
+        num_records = _decode_into(columns, split)
+    elif num_records == split.num_examples:
+
+        def copy(shard: np.ndarray, start: int) -> None:
+            values = split.layout.columns(shard)
+            for name, column in columns.items():
+                column[start : start + len(shard)] = values[name]
+
+        with ThreadPoolExecutor(machine.granted_cores()) as pool:
+            list(pool.map(copy, split.mapped(), starts))
     if num_records != split.num_examples:
         raise DamagedArtifactError(
             f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found "
@@ -212,20 +221,6 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
         )
     # The copy of convert_to_tensor would take longer than reading.
     return {name: tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for name, array in columns.items()}
-
-
-def _copy_into(columns: Mapping[str, np.ndarray], split: Split) -> int:
-    """Copy all records of equal length. Return their number."""
-
-    def copy(shard: np.ndarray, start: int) -> None:
-        values = split.layout.columns(shard)
-        for name, column in columns.items():
-            column[start : start + len(shard)] = values[name]
-
-    *starts, stop = np.cumsum((0, *split.shard_examples)).tolist()
-    with ThreadPoolExecutor(machine.granted_cores()) as pool:
-        list(pool.map(copy, split.mapped(), starts))
-    return stop
 
 
 def _decode_into(columns: Mapping[str, np.ndarray], split: Split) -> int:

@@ -14,8 +14,8 @@ from tfrecord import crc32c, parse_example, read_records, shard_bytes
 from pipeline import sources
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.records import CONTENT_DIGESTS
 from pipeline.records.features import image_spec
-from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location, SourceInfo, placeholder_images

@@ -13,10 +13,10 @@ from scheduled import nightly
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.problems import problem_of_records
-from pipeline.settings.data import OF_FILES
+from pipeline.settings.data import OF_FILES, SourceSettings
 from pipeline.settings.experiments import experiment_files, settings_in
 from pipeline.settings.training import TrainSettings
-from pipeline.sources.tfds import is_prepared
+from pipeline.sources.tfds import Tfds
 
 
 def setup_module() -> None:
@@ -59,7 +59,7 @@ def few_examples(name: str, folder: Path) -> list[str]:
     dataset = settings_in([PROJECT / "config.ini", FILES[name]])["Source"]["dataset"]
     if not os.environ.get("TFDS_DATA_DIR") or dataset in OF_FILES:
         pytest.skip("TFDS_DATA_DIR is not set, or the experiment is about files of one's own")
-    if is_prepared(dataset, str(PREPARED)):
+    if Tfds(SourceSettings(dataset=dataset, tfds_data_dir=str(PREPARED))).is_at_hand():
         return few_of_tfds(next((PREPARED / dataset).glob("*/dataset_info.json")).parent, folder)
     photographs = FOLDERS.get(dataset, folder / "none")
     if not photographs.is_dir():
