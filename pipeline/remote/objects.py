@@ -113,13 +113,9 @@ class Objects:
 
     def list(self, prefix: str = "") -> Iterator[Stored]:
         """All objects under a prefix, page by page."""
-        pages = iter(self._obstore.list(self._store, prefix or None))
-        while True:
-            with self._explaining(prefix):
-                page = next(pages, None)
-            if page is None:
-                return
-            yield from map(_stored, page)
+        with self._explaining(prefix):
+            for page in self._obstore.list(self._store, prefix or None):
+                yield from map(_stored, page)
 
     def try_out(self) -> None:
         """Check that the store keeps to conditional writes, by an object that is removed again."""
