@@ -24,7 +24,6 @@ class _BeforeTheImportOf(importlib.abc.MetaPathFinder):
 def _pretend():
     import tensorflow as tf
 
-    from pipeline.hardware import receipt
     from pipeline.hardware import tensorflow as ours
     from pipeline.hardware.runtime import explain
 
@@ -35,6 +34,8 @@ def _pretend():
             return place_on(self, device, settings)
         if not Path(os.environ["FAKE_TPU"]).exists():
             raise explain("tpu", RuntimeError("no TPU devices"))
+        # A CPU needs long for the matrices of an accelerator.
+        sys.modules["pipeline.hardware.receipt"]._SIDE_ON_ACCELERATOR = 256
         return {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0"), "num_replicas": 1}
 
     def list_devices(kind=None):
@@ -42,8 +43,6 @@ def _pretend():
 
     tf.config.list_logical_devices = list_devices
     ours.TensorFlow.place_on = fake
-    # A CPU needs long for the matrices of an accelerator.
-    receipt._SIDE_ON_ACCELERATOR = 256
 
 
 _HOOKS = {"pipeline.hardware.receipt": _pretend}
