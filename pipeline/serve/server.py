@@ -26,9 +26,9 @@ from pipeline import machine
 from pipeline.errors import SettingsError
 from pipeline.problems import problem_of_records
 from pipeline.runs.export import write_onnx
-from pipeline.serve import LOOPBACK, Service, protocol
+from pipeline.serve import LOOPBACK, Service, inference
+from pipeline.serve.inference import ServedModel
 from pipeline.serve.limits import Batches, Limits
-from pipeline.serve.model import ServedModel
 from pipeline.sources.files import UndecodableError
 from pipeline.stage_process import GRACE_SECONDS
 
@@ -106,12 +106,12 @@ def _app(service: Service, model: ServedModel) -> FastAPI:
 
     async def infer(request: Request) -> Response:
         async with limits.admitted(request) as bounded:
-            asked, inputs = await read(protocol.parse, request.headers, await bounded.body(), model)
-            return protocol.reply(asked, model.counted(await batches.outputs(inputs)), model)
+            asked, inputs = await read(inference.parse, request.headers, await bounded.body(), model)
+            return inference.reply(asked, model.counted(await batches.outputs(inputs)), model)
 
     path = f"/v2/models/{model.name}"
     for prefix in (path, f"{path}/versions/1"):
-        app.get(prefix)(lambda: protocol.metadata(model))
+        app.get(prefix)(lambda: inference.metadata(model))
         app.get(f"{prefix}/ready")(lambda: Response())
         app.post(f"{prefix}/infer")(infer)
 

@@ -24,14 +24,14 @@ pytest.importorskip("fastapi", reason="the optional packages of serve are not in
 
 
 def setup_module() -> None:
-    global Batches, HTTPException, httpx, triton, Service, load, load_trained, predict_rows, protocol
+    global Batches, HTTPException, httpx, triton, Service, load, load_trained, predict_rows, inference
     import httpx
     import tritonclient.http as triton
     from fastapi import HTTPException
 
     from pipeline.predict import rows as predict_rows
     from pipeline.runs.load_model import load_trained
-    from pipeline.serve import Service, protocol
+    from pipeline.serve import Service, inference
     from pipeline.serve.limits import Batches
     from pipeline.serve.server import load
 
@@ -196,7 +196,7 @@ def test_bad_input_gets_a_sentence(case, client):
 def test_nested_data_is_read_in_the_order_of_the_shape(model):
     images = np.arange(2 * 3072, dtype=np.uint8).reshape(2, *SHAPE)
     for data in (images.tolist(), images.ravel().tolist()):
-        _, found = protocol.parse({}, asked({"shape": images.shape, "data": data}), model)
+        _, found = inference.parse({}, asked({"shape": images.shape, "data": data}), model)
         np.testing.assert_array_equal(found, images)
 
 
@@ -204,7 +204,7 @@ def test_a_long_text_among_the_data_takes_no_memory(model):
     body = asked({"data": ["x" * 100_000] + [""] * 700})
     tracemalloc.start()
     with pytest.raises(HTTPException, match="integers from 0 to 255"):
-        protocol.parse({}, body, model)
+        inference.parse({}, body, model)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # An array of texts would have 280 MB.
