@@ -1,26 +1,19 @@
-"""The Report stage, which compares all runs under the storage root, and dated copies of its report.
-
-While a run trains, report.html shows it. A dated copy is an artifact in a folder named by the date. It never becomes
-stale. A damaged copy is replaced.
-"""
+"""The Report stage, which compares all runs under the storage root. While a run trains, report.html shows it."""
 
 import contextlib
 import logging
-import os
-import shutil
 import statistics
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from functools import cached_property, partial
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import luigi
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
-from pipeline.artifacts.publish import publishing, publishing_in_place
+from pipeline.artifacts.manifest import check_files, read_manifest, write_manifest
+from pipeline.artifacts.publish import publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtifactError, GateError, refuse
 from pipeline.problems.results import RESULTS, results_of
@@ -31,14 +24,12 @@ from pipeline.settings.report import THRESHOLDS, ReportSettings
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID
-from tasks.settings import Storage, champion, report_page, root_folder, schedule_name
+from tasks.settings import champion, report_page, root_folder
 from tasks.stage import Artifact, Stage, differing, manifests_in
 from tasks.train import Train
 
 #: Time in seconds between two versions of report.html while a run trains.
 REFRESH_SECONDS = 10
-# A report of hundreds of runs is a few megabytes.
-_BYTES_NEEDED = 5_000_000
 _SHORT_NAMES = {"global_batch_size": "batch"}
 
 _logger = logging.getLogger(__name__)
@@ -108,7 +99,7 @@ class Report(Stage, parameters=ReportSettings):
         return (*RESULTS.outside_modules(*RESULTS), *sections.outside_modules(*sections))
 
     def output(self) -> Artifact:
-        return Artifact(self.root / self.kind, self.identity(), shared=True)
+        return Artifact(self.root / self.kind, self.identity())
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
         """Folder and manifest of every valid run. Damaged runs are logged and left out."""
@@ -163,6 +154,7 @@ class LiveReport(threading.Thread):
         self._report, self._run, self._folder = report, run, folder
         self._started_at, self._ended, self._has_failed = datetime.now(UTC).isoformat(), threading.Event(), False
         self._earlier: Sequence | None = None
+        self._page_folder: Path | None = None
 
     def __enter__(self) -> None:
         self.start()
@@ -192,24 +184,20 @@ class LiveReport(threading.Thread):
         if self._earlier is None:
             runs = {manifest["fingerprint"]: folder for folder, manifest in self._report.whole_runs()}
             current = [fingerprint for fingerprint in self._report.current() if fingerprint in runs]
-            self._earlier = live.sections_of_runs([*runs.values()], current)
+            self._earlier, artifact = live.sections_of_runs([*runs.values()], current), self._report.output()
+            # The manifest lists no file from now on, so a kill leaves a stale report.
+            details = {"provisional": "report.html shows a training that was not finished"}
+            with publishing_in_place(artifact.folder) as folder:
+                write_manifest(folder, stage=self._report.task_family, identity=artifact.identity, details=details)
+            self._page_folder = artifact.folder
         training = {
             "experiment": self._run.experiment_name(),
             "run": self._run.place or self._run.settings.model,
             "epochs": self._run.settings.epochs,
             "started_at": self._started_at,
         }
-        with publishing_in_place(self._report_folder) as folder:
+        with publishing_in_place(self._page_folder) as folder:
             live.write_live_page(folder, self._folder, self._earlier, refresh_seconds=refresh_seconds, **training)
-
-    @cached_property
-    def _report_folder(self) -> Path:
-        """Folder of the report. The manifest lists no file from now on, so a kill leaves a stale report."""
-        artifact = self._report.output()
-        details = {"provisional": "report.html shows a training that was not finished"}
-        with publishing_in_place(artifact.folder) as temporary:
-            write_manifest(temporary, stage=self._report.task_family, identity=artifact.identity, details=details)
-        return artifact.folder
 
 
 @Train.event_handler(luigi.Event.START)
@@ -249,90 +237,6 @@ def say_nothing_to_do(report: Report) -> None:
         Train().heartbeat.leave(is_done=True)
     _logger.info("%sEvery stage is fresh.", "" if report.is_copied else "Nothing to do. ")
     print(f"Report: {report_page()}")
-
-
-def dated_reports_folder() -> Path:
-    """Folder of the dated reports of all experiments. It contains those of config.ini alone."""
-    return root_folder() / layout.DATED_REPORTS
-
-
-def history_folder() -> Path:
-    """Folder of the dated reports of this experiment (schedule/nightly.py)."""
-    return dated_reports_folder() / schedule_name()
-
-
-@dataclass(frozen=True)
-class DatedReport:
-    """One date's copy of the report."""
-
-    #: In UTC.
-    date: date
-    folder: Path
-    #: Fingerprints of the required runs.
-    runs: tuple[str, ...]
-    #: Thresholds of the gate that the runs passed.
-    thresholds: Mapping[str, float]
-
-
-def read_dated_report(folder: Path) -> DatedReport:
-    """One date's copy of the report. A DamagedArtifactError if it is not valid, or the copy of another date."""
-    manifest = read_manifest(folder)
-    check_files(folder, manifest)
-    day, runs = (manifest["identity"].get(name) for name in ("date", "runs"))
-    if day != folder.name or not isinstance(runs, list):
-        raise DamagedArtifactError(f"{folder / MANIFEST_NAME}: expected the report of {folder.name}, got {day!r:.80}.")
-    return DatedReport(date.fromisoformat(day), folder, tuple(runs), manifest.get("thresholds", {}))
-
-
-def read_dated_reports(history: Path) -> list[DatedReport]:
-    """The valid copies, oldest first."""
-    reports = []
-    for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
-        with contextlib.suppress(DamagedArtifactError):
-            reports.append(read_dated_report(folder))
-    return reports
-
-
-def is_date(name: str) -> bool:
-    """Whether a folder has the name of a date. Others may be there too, such as notes and .DS_Store."""
-    try:
-        return date.fromisoformat(name).isoformat() == name
-    except ValueError:
-        return False
-
-
-def is_past(day: date) -> bool:
-    """Whether the date's report may be removed, and need not be made. ``keep_days`` 0 means never."""
-    keep_days = Storage().keep_days
-    return bool(keep_days) and day <= datetime.now(UTC).date() - timedelta(days=keep_days)
-
-
-def publish_dated_report(
-    history: Path, day: date, report: Path, *, thresholds: Mapping[str, float] | None = None
-) -> DatedReport:
-    """Copy the valid report to its date. ``thresholds`` are those of the gate that it passed."""
-    manifest, folder = read_manifest(report), history / day.isoformat()
-    check_files(report, manifest)
-    runs = manifest["identity"]["upstream"]["current"]
-    identity = {"date": day.isoformat(), "report": manifest["fingerprint"], "runs": runs}
-    with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:
-        for entry in manifest["files"]:
-            shutil.copyfile(report / entry["name"], temporary / entry["name"])
-        # The links to runs are relative to the page.
-        page, up = temporary / layout.REPORT_PAGE, os.path.relpath(report, folder)
-        page.write_text(page.read_text("utf-8").replace('href="../', f'href="{up}/../'), "utf-8")
-        write_manifest(temporary, stage="Nightly", identity=identity, details={"thresholds": dict(thresholds or {})})
-    return read_dated_report(folder)
-
-
-def histories(folder: Path) -> list[Path]:
-    """The folders of dated reports, one for config.ini and one per experiment."""
-    return [folder, *(path for path in layout.artifact_folders(folder) if path.is_dir() and not is_date(path.name))]
-
-
-def referred_runs(folder: Path) -> set[str]:
-    """Fingerprints of the runs in the dated reports of all experiments."""
-    return {run for history in histories(folder) for report in read_dated_reports(history) for run in report.runs}
 
 
 def published_rows() -> list[dict]:

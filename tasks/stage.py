@@ -100,8 +100,6 @@ class Artifact:
     identity: Mapping
     #: An artifact that does not exist is compared with others of the same experiment.
     experiment: str = ""
-    #: Whether files of other people may be in the folder.
-    shared: bool = False
 
     @property
     def expected(self) -> str:
@@ -211,10 +209,6 @@ class Stage(Configured, luigi.Task):
         """The reasons why an artifact with the present identity is not valid any more, or not final."""
         return [manifest["provisional"]] if manifest.get("provisional") else []
 
-    def unfinished(self) -> str:
-        """How far an interrupted build came that will be resumed. Empty if there is none."""
-        return ""
-
     def bytes_needed(self) -> int:
         """The most that building the artifact takes on the disk at one time."""
         return 2_000_000
@@ -263,8 +257,6 @@ class Stage(Configured, luigi.Task):
             return Status(State.WAITING, (f"for {pending.task_family}",))
         artifact = self.output()
         status = artifact.status()
-        if status.state in (State.NEW, State.STALE) and not self.is_forced() and (resumed := self.unfinished()):
-            return Status(status.state, (resumed,))
         # An artifact that this run has built stays valid during the run.
         if status.state is not State.FRESH or (manifest := artifact.manifest()).get("run_id") == RUN_ID:
             return status
@@ -351,10 +343,6 @@ class Stage(Configured, luigi.Task):
             "%s: building %s (%s)", self.task_family, artifact.folder.relative_to(self.root), self.local_status()
         )
         self.publish(artifact)
-        self.push()
-
-    def push(self) -> None:
-        """Upload the artifact if it is final, unless [Storage] push = never."""
         remote = remote_cache.shared()
         if remote and Storage().push == "always" and self.is_shared and self.is_final():
             remote.put(self.kind, self.output().folder, replace=self.is_renewed, keep=self.is_forced())

@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,21 +174,22 @@ class Train(Stage, parameters=TrainSettings):
     def local_status(self) -> Status:
         if super().is_resolved() and (file := self._weights_to_download()):
             return Status(State.WAITING, (f"for {file.name}, which a run downloads to {file.parent}",))
-        return super().local_status()
-
-    def _weights_to_download(self) -> Path | None:
-        """File of pretrained weights that is not in Keras's cache. The identity needs its digest."""
-        is_needed = self.model in PRETRAINED and self.initial and not self.initial.digest
-        return self.initial.file if is_needed else None
-
-    def unfinished(self) -> str:
+        status = super().local_status()
+        if status.state not in (State.NEW, State.STALE) or self.is_forced():
+            return status
         for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):
             with contextlib.suppress(DamagedArtifactError, KeyError, TypeError):
                 identity = read_manifest(folder)["identity"]
                 if identity["run"] == self.output().expected:
                     finished = f"{identity['epoch']} of {self.settings.epochs}"
-                    return f"interrupted after epoch {finished}, resuming from the checkpoint"
-        return ""
+                    reason = f"interrupted after epoch {finished}, resuming from the checkpoint"
+                    return replace(status, reasons=(reason,))
+        return status
+
+    def _weights_to_download(self) -> Path | None:
+        """File of pretrained weights that is not in Keras's cache. The identity needs its digest."""
+        is_needed = self.model in PRETRAINED and self.initial and not self.initial.digest
+        return self.initial.file if is_needed else None
 
     def can_be_fetched(self) -> bool:
         # Several processes train a run themselves. A run that only lacks its evaluation is here.
@@ -295,11 +297,12 @@ class Train(Stage, parameters=TrainSettings):
     def train_into(self, folder: Path, checkpoints: Path, features: Artifact | None = None) -> "RunRecord":
         """Train into an empty folder, from a checkpoint if there is one. Without ``features``, compute them."""
         # The schemas of a run take as long to import as the rest of a start.
+        from pipeline.runs.origin import Origin, git_state
         from pipeline.training import launch
-        from pipeline.training.launch import FeaturesArtifact, TrainRequest
 
-        records, names = self.inputs[0], ("folder", "identity", "experiment")
-        request = TrainRequest(
+        records, (commit, is_dirty) = self.inputs[0], git_state(config_files.project_folder())
+        about = {"commit": commit, "is_dirty": is_dirty, "version": installed_version(DISTRIBUTION)}
+        request = launch.TrainRequest(
             records=records.output().folder,
             settings=self.settings,
             requested_dataset=records.inputs[0].requested(),
@@ -307,10 +310,10 @@ class Train(Stage, parameters=TrainSettings):
             checkpoints=checkpoints,
             started=time.perf_counter(),
             initial=self.initial,
-            features=features and FeaturesArtifact(**{name: getattr(features, name) for name in names}),
+            features=features,
             chosen=self.chosen(),
             experiment=self.experiment_name(),
-            origin=self._origin(),
+            origin=Origin(settings=self.changed_settings(), **about),
             group=self.group,
         )
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().heartbeat)
@@ -326,13 +329,6 @@ class Train(Stage, parameters=TrainSettings):
                 if not value == setting.default == setting.spelled(setting.parse(text)):
                     settings.setdefault(setting.section, {})[setting.name] = without_userinfo(setting.written(value))
         return settings
-
-    def _origin(self) -> "Origin":
-        """Settings and code of the run, for its record."""
-        from pipeline.runs.record import Origin, git_state
-
-        settings, (commit, is_dirty) = self.changed_settings(), git_state(config_files.project_folder())
-        return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=installed_version(DISTRIBUTION))
 
     def checkpoints(self) -> Path:
         """Folder of the checkpoints of an interrupted run, outside its artifact."""

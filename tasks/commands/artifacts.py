@@ -20,7 +20,8 @@ from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.data import Source
 from tasks.process import lock
-from tasks.report import Report, dated_reports_folder, histories
+from tasks.report import Report
+from tasks.schedule.nightly import histories
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, differing
 from tasks.train import Train
@@ -90,7 +91,7 @@ def _artifacts(root: Path) -> Iterator[Path]:
         with contextlib.suppress(DamagedArtifactError):
             shown = read_manifest(report)["identity"].get("upstream", {}).get("runs", {})
             yield from (root / Train.kind / name for name in sorted(shown))
-    for history in histories(dated_reports_folder()):
+    for history in histories(root / layout.DATED_REPORTS):
         yield from _named(history)
 
 

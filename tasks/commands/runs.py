@@ -20,7 +20,7 @@ import luigi
 
 from pipeline import machine
 from pipeline.artifacts import layout
-from pipeline.artifacts.publish import temporary_folder
+from pipeline.artifacts.publish import replacing, temporary_folder
 from pipeline.errors import DamagedArtifactError, GateError, SettingsError, message, plural, refuse
 from pipeline.optional_packages import install_command
 from pipeline.predict import MAX_SHOWN, Job
@@ -70,7 +70,6 @@ def report(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     print(f"Report: {address}\nPress Ctrl-C to stop.", flush=True)
     if arguments.open:
         webbrowser.open(address)
-    interrupt.listen()
     with server, contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
     return 0
@@ -140,10 +139,8 @@ def promote(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if link.exists() and not link.is_symlink():
         raise SettingsError(f"{link}: expected a link to a run, got a file or folder. Move it elsewhere.")
     before = Path(os.readlink(link)).name if link.is_symlink() else "none"
-    new_link = link.with_name(f".{link.name}-{os.getpid()}")
-    new_link.unlink(missing_ok=True)
-    new_link.symlink_to(Path(layout.RUNS, folder.name))
-    os.replace(new_link, link)
+    with replacing(link) as new_link:
+        new_link.symlink_to(Path(layout.RUNS, folder.name))
     print(f"Champion before: {before}\nChampion now:    {folder.name}")
     return 0
 
@@ -337,7 +334,6 @@ def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     )
     if not service.is_local:
         _logger.warning("Other machines can reach the server, which has no authentication and no encryption.")
-    interrupt.listen()
     with contextlib.suppress(KeyboardInterrupt):
         in_child("pipeline.serve.server:serve", {"service": service, "manifest": manifest})
     return 0

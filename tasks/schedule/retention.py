@@ -27,7 +27,7 @@ from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import FINISHED, RunRecord, is_placeholder, names, read_record
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
-from tasks.report import dated_reports_folder, history_folder, is_past, read_dated_reports, referred_runs
+from tasks.schedule.nightly import history_folder, is_past, read_dated_reports, referred_runs
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train
@@ -154,7 +154,7 @@ def remove(folder: Path) -> bool:
 
 
 def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime) -> set[Path]:
-    mine, referred = _experiments_of(stages), referred_runs(dated_reports_folder())
+    mine, referred = _experiments_of(stages), referred_runs(root_folder() / layout.DATED_REPORTS)
     # A dangling link leads to nothing that could be kept.
     champion = Path(os.path.realpath(root_folder() / layout.CHAMPION))
     roots = {*_folders_of(stages), *remote_cache.pending(), champion}

@@ -44,7 +44,7 @@ def training(tmp_path, report_folder, monkeypatch):
     folder.mkdir()
     earlier = write_run(tmp_path / "earlier", fingerprint="1" * 64)
     report = SimpleNamespace(
-        output=lambda: Artifact(report_folder, {"of": "test"}, shared=True),
+        output=lambda: Artifact(report_folder, {"of": "test"}),
         task_family="Report",
         current=lambda: ["2" * 64, "1" * 64],
         whole_runs=lambda: [(earlier, {"fingerprint": "1" * 64})],
