@@ -20,58 +20,56 @@ from tasks.process.console import RUN_ID
 from tasks.stage import Stage
 
 if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
 
 _VARIABLE = re.compile("OPENLINEAGE_(URL|CONFIG|_TRANSPORT)")
 # The client tries for half a minute per event.
 _SECONDS = 3
+_has_failed = cache(threading.Event)
 
 _logger = logging.getLogger(__name__)
 
 
-class _Sender:
-    """Sends events until one fails. ``client`` is None if it is not configured, or after an error."""
+@cache
+def _client() -> "OpenLineageClient | None":
+    """The client, None if it is not configured."""
+    files = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
+    # Without any of these, the client would print events.
+    if not any(map(_VARIABLE.match, os.environ)) and not any(file.is_file() for file in files):
+        return None
+    # It logs each attempt.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    from openlineage.client import OpenLineageClient
 
-    def __init__(self) -> None:
-        self.client, files = None, (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
-        # Without any of these, the client would print events.
-        if any(map(_VARIABLE.match, os.environ)) or any(file.is_file() for file in files):
-            # It logs each attempt.
-            logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-            try:
-                from openlineage.client import OpenLineageClient
-
-                self.client = OpenLineageClient()
-            except ModuleNotFoundError as error:
-                self._stop(f"The package {error.name} is not installed. Install it with: {install_command('lineage')}")
-            # Of its settings, such as an invalid address.
-            except Exception as error:
-                self._stop(_described(error))
-
-    def send(self, state: str, stage: Stage, error: BaseException | None = None) -> None:
-        """Send an event, and wait a few seconds at most. No error ends the run."""
-        problems = ["The receiver did not respond."]
-
-        def emit() -> None:
-            try:
-                self.client.emit(_event(state, stage, error))
-                problems.clear()
-            except Exception as failure:
-                problems.append(_described(failure))
-
-        if self.client:
-            thread = threading.Thread(target=emit, daemon=True)
-            thread.start()
-            thread.join(_SECONDS)
-            if problems:
-                self._stop(problems[-1])
-
-    def _stop(self, reason: str) -> None:
-        self.client = None
-        _logger.warning("This run sends no more events to OpenLineage. %s", reason)
+    return OpenLineageClient()
 
 
-_sender = cache(_Sender)
+def _send(state: str, stage: Stage, error: BaseException | None = None) -> None:
+    """Send an event, unless one has failed, and wait a few seconds at most. No error ends the run."""
+    problems = ["The receiver did not respond."]
+
+    def emit() -> None:
+        try:
+            client.emit(_event(state, stage, error))
+            problems.clear()
+        except Exception as failure:
+            problems.append(_described(failure))
+
+    try:
+        if _has_failed().is_set() or not (client := _client()):
+            return
+        thread = threading.Thread(target=emit, daemon=True)
+        thread.start()
+        thread.join(_SECONDS)
+    except ModuleNotFoundError as missing:
+        problems.append(f"The package {missing.name} is not installed. Install it with: {install_command('lineage')}")
+    # Of its settings, such as an invalid address.
+    except Exception as failure:
+        problems.append(_described(failure))
+    if problems:
+        _has_failed().set()
+        _logger.warning("This run sends no more events to OpenLineage. %s", problems[-1])
 
 
 def _described(error: BaseException) -> str:
@@ -103,4 +101,4 @@ def _event(state: str, stage: Stage, error: BaseException | None) -> "RunEvent":
 
 
 for _name, _state in {"START": "START", "SUCCESS": "COMPLETE", "FAILURE": "FAIL"}.items():
-    Stage.event_handler(getattr(luigi.Event, _name))(lambda *about, state=_state: _sender().send(state, *about))
+    Stage.event_handler(getattr(luigi.Event, _name))(lambda *about, state=_state: _send(state, *about))

@@ -297,11 +297,9 @@ class Train(Stage, parameters=TrainSettings):
     def train_into(self, folder: Path, checkpoints: Path, features: Artifact | None = None) -> "RunRecord":
         """Train into an empty folder, from a checkpoint if there is one. Without ``features``, compute them."""
         # The schemas of a run take as long to import as the rest of a start.
-        from pipeline.runs.origin import Origin, git_state
         from pipeline.training import launch
 
-        records, (commit, is_dirty) = self.inputs[0], git_state(config_files.project_folder())
-        about = {"commit": commit, "is_dirty": is_dirty, "version": installed_version(DISTRIBUTION)}
+        records = self.inputs[0]
         request = launch.TrainRequest(
             records=records.output().folder,
             settings=self.settings,
@@ -313,13 +311,15 @@ class Train(Stage, parameters=TrainSettings):
             features=features,
             chosen=self.chosen(),
             experiment=self.experiment_name(),
-            origin=Origin(settings=self.changed_settings(), **about),
+            origin=self.origin(),
             group=self.group,
         )
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().heartbeat)
 
-    def changed_settings(self) -> dict[str, dict[str, str]]:
-        """The settings that differ from their defaults, or that config.ini changes, by section."""
+    def origin(self) -> "Origin":
+        """Code of the run, and its settings that differ from their defaults, or that config.ini changes."""
+        from pipeline.runs.record import Origin, git_state
+
         in_file, settings = settings_in(config_files.existing("config.ini")), {}
         for owner in (Experiment(), *stages_up_to(self)):
             for setting in settings_of(owner.parameters):
@@ -328,7 +328,8 @@ class Train(Stage, parameters=TrainSettings):
                 # config.ini may set another value than the default.
                 if not value == setting.default == setting.spelled(setting.parse(text)):
                     settings.setdefault(setting.section, {})[setting.name] = without_userinfo(setting.written(value))
-        return settings
+        commit, is_dirty = git_state(config_files.project_folder())
+        return Origin(settings=settings, commit=commit, is_dirty=is_dirty, version=installed_version(DISTRIBUTION))
 
     def checkpoints(self) -> Path:
         """Folder of the checkpoints of an interrupted run, outside its artifact."""

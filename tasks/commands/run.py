@@ -337,6 +337,6 @@ def _spelled(settings: Mapping[str, Any]) -> str:
 def _settings_file(settings: Mapping[str, Any]) -> str:
     """Format the settings of a run as a file for experiments/."""
     lines = ["# The best settings of a search on the validation split"]
-    for section, texts in Train(**train_settings(settings)).changed_settings().items():
+    for section, texts in Train(**train_settings(settings)).origin().settings.items():
         lines += ["", f"[{section}]", *(f"{name} = {text.replace('%', '%%')}" for name, text in texts.items())]
     return "\n".join([*lines, ""])

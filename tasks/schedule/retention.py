@@ -106,6 +106,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     keep_runs, keep_days, now = Storage().keep_runs, Storage().keep_days, datetime.now(UTC)
     if not keep_runs and not keep_days:
         return False
+    oldest = now - timedelta(days=keep_days)
     # The newest dated report stays.
     for report in read_dated_reports(history_folder())[:-1]:
         if is_past(report.date):
@@ -115,7 +116,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     beyond = superfluous_runs(finished, keep_runs=keep_runs, keep_days=keep_days, now=now)
     # Checkpoints and sources are small, and useful until they are old.
     kept = (layout.CHECKPOINTS, layout.SOURCE)
-    beyond |= {one.folder for one in artifacts if one.kind in kept and _is_older(one.here_since, keep_days, now)}
+    beyond |= {one.folder for one in artifacts if keep_days and one.kind in kept and one.here_since < oldest}
     roots = _roots(stages, artifacts, now)
     roots |= {one.folder for one in artifacts if one.kind in (*kept, layout.RUNS)} - beyond
     marked = mark(artifacts, roots | _exports_of(roots, artifacts))
@@ -136,7 +137,7 @@ def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int
         for key in ("finished_at", "merit"):
             held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
     if keep_days:
-        beyond.append({run.folder for run in runs if _is_older(run.finished_at, keep_days, now)})
+        beyond.append({run.folder for run in runs if run.finished_at < now - timedelta(days=keep_days)})
     if keep_runs:
         beyond.append({folder for row in rows.values() for folder in row[keep_runs:]})
     return set.intersection(*beyond) - held if beyond else set()
@@ -229,7 +230,3 @@ def _key(description: object) -> str | None:
 
 def _mapping(data: object) -> Mapping[str, Any]:
     return data if isinstance(data, dict) else {}
-
-
-def _is_older(moment: datetime, keep_days: int, now: datetime) -> bool:
-    return bool(keep_days) and moment < now - timedelta(days=keep_days)

@@ -39,7 +39,7 @@ def settings_of_stages(train):
 )
 def test_the_command_has_the_settings_of_the_run(flags, tmp_path):
     with train_of(flags, tmp_path) as train:
-        origin, expected = train._origin(), settings_of_stages(train)
+        origin, expected = train.origin(), settings_of_stages(train)
     program, command, *repeated = shlex.split(Origin.model_validate_json(origin.model_dump_json()).command())
     assert (program, command) == ("tensorcraft", "run")
     with train_of(repeated, tmp_path) as train:
@@ -48,19 +48,19 @@ def test_the_command_has_the_settings_of_the_run(flags, tmp_path):
 
 def test_the_command_has_only_settings_that_differ_from_their_defaults(tmp_path):
     with train_of(["--Train-epochs=auto", "--Train-seed=3"], tmp_path) as train:
-        assert train._origin().command() == "tensorcraft run --Train-seed=3"
+        assert train.origin().command() == "tensorcraft run --Train-seed=3"
 
 
 def test_the_command_restores_a_default_that_config_ini_overrides(tmp_path, monkeypatch):
     (tmp_path / "config.ini").write_text("[Train]\nepochs = 30\nseed = 7\n")
     monkeypatch.setattr(config_files, "existing", lambda name: [tmp_path / name])
     with train_of(["--Train-epochs=5"], tmp_path) as train:
-        assert train._origin().command() == "tensorcraft run --Train-epochs=5 --Train-seed=0"
+        assert train.origin().command() == "tensorcraft run --Train-epochs=5 --Train-seed=0"
 
 
 def test_the_command_has_no_password(tmp_path):
     with train_of(["--Records-runner-options=--flink_master=https://me:p@ss@flink:8081"], tmp_path) as train:
-        assert "p@ss" not in train._origin().command()
+        assert "p@ss" not in train.origin().command()
 
 
 def test_the_origin_has_commit_and_version_of_the_project(tmp_path, monkeypatch):
@@ -68,6 +68,6 @@ def test_the_origin_has_commit_and_version_of_the_project(tmp_path, monkeypatch)
 
     monkeypatch.setattr(record, "git_state", lambda folder: ("c" * 40, folder != config_files.project_folder()))
     with train_of([], tmp_path) as train:
-        found = train._origin()
+        found = train.origin()
     assert (found.commit, found.is_dirty, found.settings) == ("c" * 40, False, {})
     assert found.version
