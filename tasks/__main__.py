@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.errors import SettingsError, closest
-from tasks.commands import COMMANDS, summary
-from tasks.commands.command import Parser
+from tasks.commands import COMMANDS, Parser, summary
 from tasks.process import console
 from tasks.settings import log_format_of
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from pipeline.runs.record import SCHEMA_VERSION, names
-from tasks.commands import COMMANDS
-from tasks.commands.command import Parser
+from tasks.commands import COMMANDS, Parser
 
 _PAGES = Path(__file__).resolve().parent
 COMMANDS_PAGE, FORMATS_PAGE = _PAGES / "commands.md", _PAGES / "file-formats.md"

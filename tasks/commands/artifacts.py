@@ -17,7 +17,7 @@ from pipeline.errors import DamagedArtifactError, RemoteError, SettingsError, Un
 from pipeline.optional_packages import install_command
 from pipeline.stage_process import in_child
 from tasks import remote_cache
-from tasks.commands.command import argument, command
+from tasks.commands import argument, command
 from tasks.data import Source
 from tasks.process import lock
 from tasks.report import Report

@@ -32,7 +32,7 @@ from pipeline.settings.search_space import parse_space, train_settings
 from pipeline.settings.training import EXPORTERS
 from pipeline.sources.file_source import kind_at
 from tasks import remote_cache
-from tasks.commands.command import A_RUN, Parser, not_empty, run_folder
+from tasks.commands import A_RUN, Parser, not_empty, run_folder
 from tasks.data import Records
 from tasks.process import command_line, console, interrupt
 from tasks.settings import Storage, root_folder

@@ -33,7 +33,7 @@ from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
 from tasks import config_files
-from tasks.commands.command import A_RUN, DEFAULT_RUN, Parser, argument, command, not_empty, run_folder, trained_run
+from tasks.commands import A_RUN, DEFAULT_RUN, Parser, argument, command, not_empty, run_folder, trained_run
 from tasks.data import Records
 from tasks.process import interrupt, lock
 from tasks.report import Report, published_rows

@@ -21,8 +21,7 @@ from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
 from pipeline.stage_process import in_child
 from tasks import config_files, remote_cache
-from tasks.commands import COMMANDS, summary
-from tasks.commands.command import Parser, argument, command
+from tasks.commands import COMMANDS, Parser, argument, command, summary
 from tasks.data import Records, Source
 from tasks.process import lock
 from tasks.settings import Storage, root_folder
