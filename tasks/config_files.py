@@ -8,7 +8,6 @@ A wheel contains the defaults and the experiments. Files in the working director
 import json
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import PLACES, SettingsError
@@ -20,9 +19,9 @@ EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
 # Luigi's own variable. Luigi would read the file, valid or not, when it is imported.
 _OWN_FILE = "LUIGI_CONFIG_PATH"
 
+#: Section, or section and setting → the last file with it, relative to the project if possible.
+places: dict[str, str] = {}
 _refused: list[SettingsError] = []
-# File, relative to the project if possible → sections → settings.
-_sections: dict[str, Mapping[str, Mapping[str, str]]] = {}
 
 
 def settings_folders() -> list[Path]:
@@ -89,17 +88,16 @@ def load() -> None:
             # A user does not edit the copy of config.ini in an installed package.
             if path.parent not in settings_folders()[:-1]:
                 base = project_folder()
-                _sections[str(path.relative_to(base) if path.is_relative_to(base) else path)] = sections
+                file = str(path.relative_to(base) if path.is_relative_to(base) else path)
+                for title, names in sections.items():
+                    places.update(dict.fromkeys((title, *(f"{title}.{name}" for name in names)), file))
             luigi.configuration.add_config_path(str(path))
         except OSError as error:
             _refused.append(SettingsError(f"settings file {path}: cannot be read ({error.strerror})."))
         except SettingsError as error:
             _refused.append(error)
     flags = [word.partition("=")[0] for word in sys.argv if word.startswith("--")]
-    files_of = {
-        f"{title}.{name}": path for path in _sections for title, names in _sections[path].items() for name in names
-    }
-    os.environ[PLACES] = json.dumps(dict.fromkeys(flags) | files_of)
+    os.environ[PLACES] = json.dumps(dict.fromkeys(flags) | places)
 
 
 def check() -> None:
@@ -108,12 +106,6 @@ def check() -> None:
         raise _refused[0]
     if name := requested_experiment():
         require_experiment(_experiment_folders(), name)
-
-
-def file_with(section: str, name: str = "") -> str:
-    """The last settings file with a section, or with a setting in it."""
-    files = [path for path, sections in _sections.items() if section in sections and name in {"", *sections[section]}]
-    return files[-1] if files else "luigi.cfg"
 
 
 def requested_experiment() -> str:

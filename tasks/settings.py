@@ -99,13 +99,13 @@ def check_config_file() -> None:
     for section in parser.sections():
         if section not in known:
             hint = closest(section, [*known])
-            raise SettingsError(f"{config_files.file_with(section)}: unknown section [{section}].{hint}")
+            file = config_files.places.get(section, "luigi.cfg")
+            raise SettingsError(f"{file}: unknown section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
                 hint = closest(name, [*known[section]])
-                raise SettingsError(
-                    f"{config_files.file_with(section, name)}: [{section}] has no setting {name!r}.{hint}"
-                )
+                file = config_files.places.get(f"{section}.{name}", "luigi.cfg")
+                raise SettingsError(f"{file}: [{section}] has no setting {name!r}.{hint}")
 
 
 def log_format_of(argv: Sequence[str]) -> str:

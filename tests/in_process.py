@@ -152,7 +152,7 @@ def _without_state_of_tasks() -> Iterator[None]:
 
     Settings = luigi.configuration.LuigiConfigParser
     collections = [getattr(interrupt, name) for name in ("_received", "_reasons")]
-    collections += [config_files._refused, progress._listeners]
+    collections += [config_files._refused, config_files.places, progress._listeners]
     ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tasks"]
 
     def forget() -> None:

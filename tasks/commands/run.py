@@ -86,11 +86,10 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
             train.follow()
             return 0
         command_line.require_scheduler()
-        has_remote = bool(Storage().remote)
     try:
         luigi.retcodes.run_with_retcodes(arguments)
     except SystemExit as ended:
-        if ended.code == 0 and has_remote:
+        if ended.code == 0:
             with command_line.in_force(arguments):
                 remote_cache.put_pending()
         raise
