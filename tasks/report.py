@@ -1,19 +1,26 @@
-"""The Report stage, which compares all runs under the storage root. While a run trains, report.html shows it."""
+"""The Report stage, which compares all runs under the storage root, and dated copies of its report.
+
+While a run trains, report.html shows it. A dated copy is an artifact in a folder named by the date. It never becomes
+stale. A damaged copy is replaced.
+"""
 
 import contextlib
 import logging
+import os
+import shutil
 import statistics
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import luigi
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.manifest import check_files, read_manifest, write_manifest
-from pipeline.artifacts.publish import publishing_in_place
+from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
+from pipeline.artifacts.publish import publishing, publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtifactError, GateError, refuse
 from pipeline.problems.results import RESULTS, results_of
@@ -24,12 +31,14 @@ from pipeline.settings.report import THRESHOLDS, ReportSettings
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID
-from tasks.settings import champion, report_page, root_folder
+from tasks.settings import Storage, champion, report_page, root_folder, schedule_name
 from tasks.stage import Artifact, Stage, differing, manifests_in
 from tasks.train import Train
 
 #: Time in seconds between two versions of report.html while a run trains.
 REFRESH_SECONDS = 10
+# A report of hundreds of runs is a few megabytes.
+_BYTES_NEEDED = 5_000_000
 _SHORT_NAMES = {"global_batch_size": "batch"}
 
 _logger = logging.getLogger(__name__)
@@ -237,6 +246,85 @@ def say_nothing_to_do(report: Report) -> None:
         Train().heartbeat.leave(is_done=True)
     _logger.info("%sEvery stage is fresh.", "" if report.is_copied else "Nothing to do. ")
     print(f"Report: {report_page()}")
+
+
+def history_folder() -> Path:
+    """Folder of the dated reports of this experiment. The folder above it has those of config.ini alone."""
+    return root_folder() / layout.DATED_REPORTS / schedule_name()
+
+
+@dataclass(frozen=True)
+class DatedReport:
+    """One date's copy of the report."""
+
+    #: In UTC.
+    date: date
+    folder: Path
+    #: Fingerprints of the required runs.
+    runs: tuple[str, ...]
+    #: Thresholds of the gate that the runs passed.
+    thresholds: Mapping[str, float]
+
+
+def read_dated_report(folder: Path) -> DatedReport:
+    """One date's copy of the report. A DamagedArtifactError if it is not valid, or the copy of another date."""
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
+    day, runs = (manifest["identity"].get(name) for name in ("date", "runs"))
+    if day != folder.name or not isinstance(runs, list):
+        raise DamagedArtifactError(f"{folder / MANIFEST_NAME}: expected the report of {folder.name}, got {day!r:.80}.")
+    return DatedReport(date.fromisoformat(day), folder, tuple(runs), manifest.get("thresholds", {}))
+
+
+def read_dated_reports(history: Path) -> list[DatedReport]:
+    """The valid copies, oldest first."""
+    reports = []
+    for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
+        with contextlib.suppress(DamagedArtifactError):
+            reports.append(read_dated_report(folder))
+    return reports
+
+
+def is_date(name: str) -> bool:
+    """Whether a folder has the name of a date. Others may be there too, such as notes and .DS_Store."""
+    try:
+        return date.fromisoformat(name).isoformat() == name
+    except ValueError:
+        return False
+
+
+def is_past(day: date) -> bool:
+    """Whether the date's report may be removed, and need not be made. ``keep_days`` 0 means never."""
+    keep_days = Storage().keep_days
+    return bool(keep_days) and day <= datetime.now(UTC).date() - timedelta(days=keep_days)
+
+
+def publish_dated_report(
+    history: Path, day: date, report: Path, *, thresholds: Mapping[str, float] | None = None
+) -> DatedReport:
+    """Copy the valid report to its date. ``thresholds`` are those of the gate that it passed."""
+    manifest, folder = read_manifest(report), history / day.isoformat()
+    check_files(report, manifest)
+    runs = manifest["identity"]["upstream"]["current"]
+    identity = {"date": day.isoformat(), "report": manifest["fingerprint"], "runs": runs}
+    with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:
+        for entry in manifest["files"]:
+            shutil.copyfile(report / entry["name"], temporary / entry["name"])
+        # The links to runs are relative to the page.
+        page, up = temporary / layout.REPORT_PAGE, os.path.relpath(report, folder)
+        page.write_text(page.read_text("utf-8").replace('href="../', f'href="{up}/../'), "utf-8")
+        write_manifest(temporary, stage="Nightly", identity=identity, details={"thresholds": dict(thresholds or {})})
+    return read_dated_report(folder)
+
+
+def histories(folder: Path) -> list[Path]:
+    """The folders of dated reports, one for config.ini and one per experiment."""
+    return [folder, *(path for path in layout.artifact_folders(folder) if path.is_dir() and not is_date(path.name))]
+
+
+def referred_runs(folder: Path) -> set[str]:
+    """Fingerprints of the runs in the dated reports of all experiments."""
+    return {run for history in histories(folder) for report in read_dated_reports(history) for run in report.runs}
 
 
 def published_rows() -> list[dict]:

@@ -20,8 +20,7 @@ from tasks import remote_cache
 from tasks.commands import argument, command
 from tasks.data import Source
 from tasks.process import lock
-from tasks.report import Report
-from tasks.schedule.nightly import histories
+from tasks.report import Report, histories
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage, differing
 from tasks.train import Train

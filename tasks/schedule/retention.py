@@ -27,7 +27,7 @@ from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import FINISHED, RunRecord, is_placeholder, names, read_record
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
-from tasks.schedule.nightly import history_folder, is_past, read_dated_reports, referred_runs
+from tasks.report import history_folder, is_past, read_dated_reports, referred_runs
 from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train

@@ -15,8 +15,7 @@ from luigi_process import FAST, IN_CHILD, PROJECT, Luigi
 from pipeline.artifacts.manifest import read_manifest, seal, write_manifest
 from pipeline.errors import SettingsError
 from tasks.__main__ import COMMANDS, dispatch
-from tasks.report import Report
-from tasks.schedule.nightly import publish_dated_report
+from tasks.report import Report, publish_dated_report
 from tasks.settings import check_config_file
 
 

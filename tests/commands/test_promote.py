@@ -10,7 +10,7 @@ from report_runs import render, write_run
 from scheduled import TODAY, nightly, noon  # noqa: F401
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
-from tasks.schedule.nightly import publish_dated_report
+from tasks.report import publish_dated_report
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ import pytest
 from luigi_process import FAST, PROJECT, Luigi
 from scheduled import Unattended
 
-from tasks.schedule.nightly import read_dated_report, read_dated_reports
+from tasks.report import read_dated_report, read_dated_reports
 
 pytestmark = pytest.mark.soak
 

@@ -14,7 +14,7 @@ from scheduled import TODAY, days_ago, nightly, noon  # noqa: F401
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing_in_place
 from pipeline.errors import DamagedArtifactError
-from tasks.schedule.nightly import (
+from tasks.report import (
     publish_dated_report,
     read_dated_report,
     read_dated_reports,
@@ -95,9 +95,7 @@ def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
         publish_dated_report(report / "history", day, report)
     monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
     read = []
-    monkeypatch.setattr(
-        "tasks.schedule.nightly.read_manifest", lambda folder: read.append(folder) or read_manifest(folder)
-    )
+    monkeypatch.setattr("tasks.report.read_manifest", lambda folder: read.append(folder) or read_manifest(folder))
     assert Nightly.bulk_complete(days) == days[:-1]
     assert len(read) == len(days) - 1
 
