@@ -46,11 +46,9 @@ class Stage:
     kind = "runs"
     status, local_status = RealStage.status, RealStage.local_status
 
-    def __init__(
-        self, root: Path, *, known: bool = True, force: str = "", invalid: str = "", resumes: str = ""
-    ) -> None:
+    def __init__(self, root: Path, *, known: bool = True, force: str = "", invalid: str = "") -> None:
         self.inputs = [Below(known=known)]
-        self.force, self._invalid, self._resumes, self._root = SimpleNamespace(stage=force), invalid, resumes, root
+        self.force, self._invalid, self._root = SimpleNamespace(stage=force), invalid, root
 
     def output(self) -> Artifact:
         return Artifact(self._root / "runs" / "new", {"settings": {"epochs": 2}}, experiment="cifar10")
@@ -60,9 +58,6 @@ class Stage:
 
     def can_be_fetched(self) -> bool:
         return not self.is_forced()
-
-    def unfinished(self) -> str:
-        return self._resumes
 
     def still_true(self, manifest: dict) -> list[str]:
         return [self._invalid] if self._invalid else []
@@ -94,15 +89,12 @@ def of_a_later_version(root: Path) -> None:
 
 
 ON_THE_REMOTE = "built on office at 2026-11-27T12:00:00+00:00"
-RESUMES = "interrupted after epoch 1 of 2, resuming from the checkpoint"
 TABLE = [
     # Before, what the stage says, the state, its reason, and whether the copy on the remote is of use.
     (here, {}, State.FRESH, "", False),
     (nothing, {}, State.NEW, "", True),
     (earlier, {}, State.STALE, "epochs: 1 → 2", True),
     (of_a_later_version, {}, State.STALE, "built by a later version of TensorCraft", True),
-    (nothing, {"resumes": RESUMES}, State.NEW, RESUMES, True),
-    (earlier, {"resumes": RESUMES}, State.STALE, RESUMES, True),
     (here, {"invalid": "a.png has changed"}, State.STALE, "a.png has changed", True),
     (of_this_run, {"invalid": "a.png has changed"}, State.FRESH, "", False),
     (here, {"force": "Train"}, State.STALE, "requested by [Force] stage = Train", False),
