@@ -51,8 +51,9 @@ def label_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[p
 
 
 def value_rows(paths: Sequence[str], job: Job, model: LoadedModel) -> Iterator[pa.RecordBatch]:
-    """Yield the predicted numbers of each image."""
-    return _rows(paths, job, model, lambda values: (dict(zip(job.label_names, values.T, strict=True)), {}))
+    """Yield the predicted numbers of each image. A number with the name of another column is called predicted."""
+    names = [f"predicted {name}" if name in ("path", "error", SIDE) else name for name in job.label_names]
+    return _rows(paths, job, model, lambda values: (dict(zip(names, values.T, strict=True)), {}))
 
 
 def _rows(paths: Sequence[str], job: Job, model: LoadedModel, columns_of: ColumnsOf) -> Iterator[pa.RecordBatch]:

@@ -137,6 +137,11 @@ def is_fallback(run: "Entry") -> bool:
     return is_other and run.status != SKIPPED
 
 
+def has_groups(run: "Entry") -> bool:
+    """Return whether test examples of a group depend on each other. Errors that count them singly are too small."""
+    return run.division is not None and run.division.by == "group"
+
+
 def device_verified(run: "Entry") -> str:
     """Return whether the device is verified, with its name if it was not requested."""
     if run.device_verified and is_fallback(run):

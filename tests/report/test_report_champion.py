@@ -67,6 +67,13 @@ def test_a_run_that_is_worse_on_the_same_examples_fails_the_gate_and_names_the_l
     assert found["interval"][0] < found["total"]["after"] - found["total"]["before"] < found["interval"][1] < 0
 
 
+@pytest.mark.parametrize("by", ["group", "label"])
+def test_a_comparison_of_grouped_images_states_that_p_is_too_small(runs, by):
+    changes = {"division": {"by": by, "test_share": 0.2, "validation_share": None}}
+    found = judged(runs(set(), set(range(3)), **changes)).comparison
+    assert str(found).endswith("so p is too small.") == (by == "group")
+
+
 @pytest.mark.parametrize("newest", [set(range(3)), {*range(20, 24)}, set()], ids=["equal", "few", "better"])
 def test_without_evidence_the_gate_passes_and_the_report_does_not_call_the_runs_equal(runs, newest):
     report = judged(runs(set(range(3)), newest))

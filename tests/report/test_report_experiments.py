@@ -132,6 +132,11 @@ def test_the_standard_error_is_stated_where_the_images_are_few(problem, mean, de
     assert standard_error(row_of(run, test_accuracy=Spread(mean, deviation))) == words
 
 
+def test_the_standard_error_of_grouped_images_is_a_lower_bound():
+    run = run_of(test_examples=100, division={"by": "group", "test_share": 0.2, "validation_share": None})
+    assert standard_error(row_of(run, test_accuracy=Spread(0.9926, None))) == "standard error at least 1.3 points"
+
+
 def test_the_most_confident_mistakes_come_first_and_have_a_red_border(make_run, tmp_path):
     page = render([write_evaluation(make_run())], tmp_path / "out")["report.html"]
     gallery = page.partition("Mistakes: 18 of 90 test images, the 2 most confident first</h3>")[2]

@@ -13,6 +13,7 @@ import time
 import tracemalloc
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,17 @@ def test_every_problem_gets_the_answer_of_the_command_predict(kind, tmp_path):
         expected = {label: pytest.approx(row[f"probability of {label}"], abs=1e-6) for label in LABELS}
         assert found["probabilities"] == expected
         assert [*found["probabilities"].values()] == sorted(found["probabilities"].values(), reverse=True)
+
+
+def test_a_number_that_is_called_like_another_column_keeps_its_prediction(tmp_path):
+    manifest = KINDS["regression"][1]
+    job = write_served_run(tmp_path / "run", manifest, "tests.tiny_model:build", {"labels": []})
+    path = tmp_path / "file"
+    path.write_bytes(encoded(20))
+    job, loaded = replace(job, label_names=("error", "path")), load_trained(tmp_path / "run")
+    (row,) = next(predict_rows.value_rows([str(path)], job, loaded)).to_pylist()
+    assert (row["path"], row["error"]) == (str(path), None)
+    assert [*row][1:3] == ["predicted error", "predicted path"]
 
 
 TENSOR = {"name": "images", "datatype": "UINT8", "shape": [1, *SHAPE], "data": [0] * 3072}

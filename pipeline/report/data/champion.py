@@ -82,10 +82,11 @@ class Comparison:
         spread = "The 90% interval of the difference is {} to {}." if bounds else "One of them is not finite."
         name = f"{fmt.model_and_recipe(self.champion)} ({fmt.plain(self.champion.fingerprint)[:8]})"
         verdict = "The newest run is worse" if total.is_worse else "There is no evidence that the newest run is worse"
+        groups = " The examples of a group depend on each other, so p is too small." * fmt.has_groups(self.newest)
         return (
             f"On the same {fmt.number(total.examples)} {self.newest.units.examples}, the {metric.replace('_', ' ')} of "
             f"the run in use, {name}, is {value(total.before)}. That of the newest run is {value(total.after)}. "
-            f"{spread.format(*bounds)} {verdict} (p = {total.p_value:.2g})."
+            f"{spread.format(*bounds)} {verdict} (p = {total.p_value:.2g}).{groups}"
         ) + (f" Worse labels: {', '.join(names[:_MAX_NAMED])}." if names else "")
 
 

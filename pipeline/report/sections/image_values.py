@@ -17,7 +17,7 @@ from pipeline.report.blocks import Block, Chart, Gallery, Picture, Table, Text, 
 from pipeline.report.data.champion import Answers
 from pipeline.report.data.labels import LabelMetrics, Tiles, cut_sheet
 from pipeline.report.data.reading import Run
-from pipeline.report.formats import left_out, number, percent, plain, run_name
+from pipeline.report.formats import has_groups, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
 from pipeline.runs.predictions import read_table
 from pipeline.runs.validation import Count, Number, Untrusted, message
@@ -123,7 +123,8 @@ def value_blocks(report: Report, run: Run, name: str) -> list[Block]:
         plot = partial(drawings.plot_values, value.points, title)
         charts.append(Chart(f"Predicted and actual {title}: {run_name(run)}", plot, panels=1, has_table=True))
     table = Table(columns, rows, label=f"By value: {name}", style="classes")
-    note = Text("Intervals of 95% by a bootstrap over the test images.", "note")
+    groups = " The images of a group depend on each other, so the intervals are too narrow." * has_groups(run)
+    note = Text(f"Intervals of 95% by a bootstrap over the test images.{groups}", "note")
     drawn = charts[:_MAX_CHARTS] if run in report.requested() else []
     return [*titled("By value", table, note), *drawn, *_worst(report, run, _values_of)]
 

@@ -264,7 +264,8 @@ def ranking_metric(run: Run, metrics: Run | Row, decimals: int = 2) -> str:
 def standard_error(row: Row) -> str:
     """Return the standard error of the accuracy on few examples. It describes this test split, not other seeds."""
     error = sampling_error(row.run.problem, row.test_accuracy.mean, row.run.test_examples)
-    return f"standard error {fmt.number(error, 1, ' points', 100)}" if error >= _MIN_STANDARD_ERROR else ""
+    text = f"standard error {'at least ' * fmt.has_groups(row.run)}{fmt.number(error, 1, ' points', 100)}"
+    return text if error >= _MIN_STANDARD_ERROR else ""
 
 
 def results(report: Report) -> list[Block]:
