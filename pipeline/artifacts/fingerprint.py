@@ -103,8 +103,10 @@ def differences(old_identity: Mapping, new_identity: Mapping) -> list[str]:
     if schema != expected:
         version = "a later" if isinstance(schema, int) and schema > expected else "an earlier"
         sections, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
+    # A setting may be a tuple, which is a list in the manifest.
+    present = json.loads(json.dumps({section: new_identity.get(section, {}) for section in sections}))
     for section in sections:
-        for path, old, new in _changes(old_identity.get(section, {}), new_identity.get(section, {})):
+        for path, old, new in _changes(old_identity.get(section, {}), present[section]):
             how = "added" if old is None else "removed" if new is None else "changed"
             name = _input_name(*path) if section == "upstream" else ".".join(path).removesuffix(".<module>")
             phrase = _PHRASES[section] if _is_readable(old) and _is_readable(new) else _CHANGE

@@ -102,6 +102,12 @@ def test_an_empty_setting_is_shown_as_none():
     assert differences(old, new) == ["learning_rate: recipe → 0.6148"]
 
 
+def test_a_list_of_the_manifest_equals_the_tuple_of_a_setting_and_both_look_the_same():
+    old = {"settings": {"formats": ["onnx", "litert"]}}
+    assert differences(old, {"settings": {"formats": ("onnx", "litert")}}) == []
+    assert differences(old, {"settings": {"formats": ("onnx",)}}) == ["formats: onnx, litert → onnx"]
+
+
 def test_control_characters_of_the_data_reach_neither_terminal_nor_log():
     """A text's vocabulary is its characters, of which some are orders to a terminal."""
     old, new = ({"upstream": {"label_names": list(names)}} for names in ("\a\n\x1b[", "ab\0\u202e"))
