@@ -41,11 +41,6 @@ _CONTEXT = {
 }
 
 
-def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> str:
-    """The name of a shard for TFDS, such as ``cifar10-train.tfrecord-00003-of-00016``."""
-    return f"{dataset.split('/')[0]}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
-
-
 def write_tfds_metadata(folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Sequence[Mapping]) -> None:
     """Write dataset_info.json, features.json, and the label names or the vocabulary into the folder."""
     lengths, num_bytes = defaultdict(list), Counter()

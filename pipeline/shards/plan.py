@@ -13,7 +13,6 @@ import numpy as np
 from pipeline.records.example import FixedLayout
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.settings.data import RecordsSettings
-from pipeline.shards.metadata import shard_name
 from pipeline.shards.shared import Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.sources.files import example_keys
@@ -71,12 +70,15 @@ class Job:
         return divided(self.source, self.settings.validation_share)[source_split]
 
     def shards(self, *splits: str) -> list[dict]:
-        """Name, split, index and number of records of each shard of these splits. The default is all splits."""
-        shards = []
+        """Name, split, index and number of records of each shard of these splits. The default is all splits.
+
+        TFDS requires names such as ``cifar10-train.tfrecord-00003-of-00016``.
+        """
+        shards, dataset = [], self.source.dataset.split("/")[0]
         for split in splits or self.num_examples:
             bounds = shard_bounds(self.num_examples[split], self.num_shards(split))
             for index, (start, stop) in enumerate(bounds):
-                name = shard_name(self.source.dataset, split, index, len(bounds))
+                name = f"{dataset}-{split}.tfrecord-{index:05d}-of-{len(bounds):05d}"
                 shards.append({"name": name, "split": split, "shard_index": index, "num_records": stop - start})
         return shards
 

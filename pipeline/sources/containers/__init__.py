@@ -81,16 +81,13 @@ class ContainerSource(ImageSource):
             paths = [f"{file}/{number}" if self.is_folder() else str(number) for file, number, _ in rows]
         examples = [row._replace(path=path) for path, (*_, row) in zip(paths, rows, strict=True)]
         labels = names or sorted({row.label for row in examples}, key=natural)
-        files = SourceFiles(examples, self._stamps(), checked_labels(labels, self.settings.path, "path"))
+        files = SourceFiles(examples, self.stamps_now(), checked_labels(labels, self.settings.path, "path"))
         if "train" not in files.examples:
             self.refuse(" It has no images of the train split.")
         return files
 
-    def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
+    def stamps_now(self, index: FileIndex | None = None) -> Mapping[str, Stamp]:
         # Unchanged files have the same examples.
-        return self._stamps()
-
-    def _stamps(self) -> Mapping[str, Stamp]:
         stamps = self.all_stamps()
         if self.is_folder():
             stamps = {path: stamp for path, stamp in stamps.items() if self.has_name(path)}
@@ -98,14 +95,16 @@ class ContainerSource(ImageSource):
 
     def _splits(self) -> dict[str, str]:
         """Path of each file below the folder → the split that its name contains."""
-        files = [file for file in self._stamps() if file != LABELS_NAME]
+        splits = {file: "train" for file in self.stamps_now() if file != LABELS_NAME}
         root = os.path.realpath(self.folder())
-        for file in files if self.is_folder() else ():
+        for file in splits if self.is_folder() else ():
             if not is_inside(real := os.path.realpath(os.path.join(root, file)), root):
                 self.refuse(leads_out(file, real))
-        splits = {file: _split_in(file) if self.is_folder() else "train" for file in files}
+            # As in train-00000-of-00002.parquet. The name of the file counts before its folders.
+            words = [word for part in reversed(file.split("/")) for word in re.findall(r"[a-z]+", part.lower())]
+            splits[file] = next(filter(None, map(split_called, words)), "train")
         if "train" not in splits.values():
-            self.refuse(" It has no file of the train split." if files else " It contains no such file.")
+            self.refuse(" It has no file of the train split." if splits else " It contains no such file.")
         return splits
 
     def _listing(self, file: str) -> tuple[Sequence[str], list[Example]]:
@@ -129,12 +128,6 @@ class ContainerSource(ImageSource):
         if not is_label or not split_called(split):
             self.refuse(f" Image {at[0]} of {quoted(at[1])}: correct the label {label!r} or the split {split!r}.")
         return row._replace(label=label, split=split)
-
-
-def _split_in(path: str) -> str:
-    """The split in a path such as ``train-00000-of-00002.parquet``. The name of the file counts before its folders."""
-    words = [word for part in reversed(path.split("/")) for word in re.findall(r"[a-z]+", part.lower())]
-    return next(filter(None, map(split_called, words)), "train")
 
 
 def _path(row: Example, *, has_splits: bool) -> str:
