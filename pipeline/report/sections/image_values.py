@@ -124,7 +124,8 @@ def value_blocks(report: Report, run: Run, name: str) -> list[Block]:
         charts.append(Chart(f"Predicted and actual {title}: {run_name(run)}", plot, panels=1, has_table=True))
     table = Table(columns, rows, label=f"By value: {name}", style="classes")
     groups = " The images of a group depend on each other, so the intervals are too narrow." * has_groups(run)
-    note = Text(f"Intervals of 95% by a bootstrap over the test images.{groups}", "note")
+    few = "They are too narrow for few images or a few large errors."
+    note = Text(f"Intervals of 95% by a bootstrap over the test images. {few}{groups}", "note")
     drawn = charts[:_MAX_CHARTS] if run in report.requested() else []
     return [*titled("By value", table, note), *drawn, *_worst(report, run, _values_of)]
 
