@@ -188,12 +188,12 @@ class LiveReport(threading.Thread):
 
     def _write(self, refresh_seconds: int) -> None:
         # It imports matplotlib.
-        from pipeline.report import live
+        from pipeline.report import render
 
         if self._earlier is None:
             runs = {manifest["fingerprint"]: folder for folder, manifest in self._report.whole_runs()}
             current = [fingerprint for fingerprint in self._report.current() if fingerprint in runs]
-            self._earlier, artifact = live.sections_of_runs([*runs.values()], current), self._report.output()
+            self._earlier, artifact = render.sections_of_runs([*runs.values()], current), self._report.output()
             # The manifest lists no file from now on, so a kill leaves a stale report.
             details = {"provisional": "report.html shows a training that was not finished"}
             with publishing_in_place(artifact.folder) as folder:
@@ -206,7 +206,7 @@ class LiveReport(threading.Thread):
             "started_at": self._started_at,
         }
         with publishing_in_place(self._page_folder) as folder:
-            live.write_live_page(folder, self._folder, self._earlier, refresh_seconds=refresh_seconds, **training)
+            render.write_live_page(folder, self._folder, self._earlier, refresh_seconds=refresh_seconds, **training)
 
 
 @Train.event_handler(luigi.Event.START)

@@ -22,8 +22,7 @@ def entry(number, accuracy, *, made_from=None, **more):
 
 
 def change_of(entries, *current):
-    from pipeline.report.data.changes import changes
-    from pipeline.report.data.history import comparable_groups
+    from pipeline.report.data.history import changes, comparable_groups
 
     names = {f"{number:064x}" for number in current}
     asked = {(one.fingerprint, one.finished_at) for one in entries if one.fingerprint in names}

@@ -153,7 +153,7 @@ def row_of(run, **changes):
     """The row of a single run with the changes given."""
     from dataclasses import replace
 
-    from pipeline.report.data.scenarios import scenarios
+    from pipeline.report.data.scoreboard import scenarios
 
     return replace(scenarios([run])[0], **changes)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib.style
@@ -28,7 +29,6 @@ from pipeline.problems.problem import common_units
 from pipeline.report.blocks import Chart
 from pipeline.report.data.reading import Entry, Run
 from pipeline.report.formats import spread
-from pipeline.report.templating import TEMPLATES
 
 # Marker in matplotlib → sign in the page's legend. Shapes distinguish lines without color.
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚", "X": "✖", "*": "★"}
@@ -42,6 +42,7 @@ _PAGE_COLORS = {"#010203": "currentColor"} | {
 
 _Point = tuple[float, float]
 
+_STYLE = Path(__file__).parent / "templates" / "charts.mplstyle"
 _MAX_HEIGHT = 1e38
 _MAX_DATES = 200
 _MAX_CURVE_POINTS = 100
@@ -62,25 +63,18 @@ _COUNT = FuncFormatter(lambda count, _: f"{count:,.0f}")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def plot_calibration(points: Sequence[_Point], axes: Axes) -> None:
-    """Plot accuracy by confidence, beside the line of a perfect calibration."""
-    axes.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
-    _plot_shares(points, "confidence", "accuracy", axes, marker="o", markersize=5.5)
-
-
-def plot_rates(roc: Sequence[_Point], precision_recall: Sequence[_Point], *panels: Axes) -> None:
-    """Plot recall by false positive rate (left) and precision by recall (right)."""
-    _plot_shares(roc, "false positive rate", "recall", panels[0], drawstyle="steps-post")
-    _plot_shares(precision_recall, "recall", "precision", panels[1], drawstyle="steps-post")
-
-
-def _plot_shares(points: Sequence[_Point], x_name: str, y_name: str, axes: Axes, **style: Any) -> None:
-    axes.plot(*zip(*points, strict=True), color=COLORS[0], linewidth=2, label=y_name, **style)
-    axes.set(title=f"{y_name.capitalize()} by {x_name}", xlabel=x_name, xlim=(0, 1), ylim=(0, 1.02))
-    _tick_sparsely(axes)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(_PERCENT)
-    axes.fmt_xdata, axes.fmt_ydata = f"{x_name} {{:.1%}}".format, "{:.1%}".format
+def plot_shares(curves: Sequence[tuple[str, str, Sequence[_Point]]], *panels: Axes, has_diagonal: bool = False) -> None:
+    """Plot curves of (x name, y name, points) with shares from 0 to 1, as steps or beside the line of equal shares."""
+    for (x_name, y_name, points), axes in zip(curves, panels, strict=True):
+        if has_diagonal:
+            axes.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
+        style = {"marker": "o", "markersize": 5.5} if has_diagonal else {"drawstyle": "steps-post"}
+        axes.plot(*zip(*points, strict=True), color=COLORS[0], linewidth=2, label=y_name, **style)
+        axes.set(title=f"{y_name.capitalize()} by {x_name}", xlabel=x_name, xlim=(0, 1), ylim=(0, 1.02))
+        _tick_sparsely(axes)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(_PERCENT)
+        axes.fmt_xdata, axes.fmt_ydata = f"{x_name} {{:.1%}}".format, "{:.1%}".format
 
 
 def plot_values(points: Sequence[_Point], name: str, axes: Axes) -> None:
@@ -209,7 +203,7 @@ def draw(chart: Chart) -> Drawing:
     """
     text, is_small = chart.alternative(), chart.panels != 2
     # The report must not depend on a matplotlibrc.
-    with matplotlib.style.context(["default", TEMPLATES / "charts.mplstyle"]):
+    with matplotlib.style.context(["default", _STYLE]):
         figures = [Figure(figsize=_SMALL if is_small else None) for _ in range(chart.panels)]
         panels = [figure.add_subplot() for figure in figures]
         chart.plot(*panels)

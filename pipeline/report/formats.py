@@ -1,6 +1,7 @@
 """Plain text for metrics and runs. It is one bounded line without control characters, and not yet escaped."""
 
 import math
+import statistics
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pipeline.records import CONTENT_DIGESTS
 from pipeline.runs.record import SKIPPED
 
 if TYPE_CHECKING:
-    from pipeline.report.data.changes import Change
+    from pipeline.report.data.history import Change
     from pipeline.report.data.reading import Entry, Resumption, Run
 
 
@@ -22,6 +23,21 @@ class Spread:
 
     mean: float | None
     deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> "Spread":
+        """Return mean and deviation of values. Both are None if a value is missing or not finite.
+
+        The mean of the remaining values would hide a run that diverged.
+        """
+        if not values or any(value is None or not math.isfinite(value) for value in values):
+            return cls(None, None)
+        try:
+            mean = statistics.fmean(values)
+            squares = math.fsum((value - mean) ** 2 for value in values)
+        except OverflowError:
+            return cls(None, None)
+        return cls(mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None)
 
 
 Metric = Spread | float | None

@@ -1,4 +1,4 @@
-"""Renderers of a report for HTML, Markdown and the terminal.
+"""Renderers of a report for HTML, Markdown and the terminal, of its cards, and of the page while a run trains.
 
 Everything in a report is untrusted and escaped here. HTML relies on Jinja's autoescape, Markdown on `escaped`, and the
 terminal on rich's Text without markup.
@@ -6,35 +6,47 @@ terminal on rich's Text without markup.
 
 import base64
 import hashlib
+import html
 import io
+import re
 import sys
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from pipeline.artifacts.layout import REPORT_DATA, REPORT_PAGE
-from pipeline.report import cards, drawings
+from pipeline.artifacts import layout
+from pipeline.problems.results import results_of
+from pipeline.report import drawings
+from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Cell, Chart, Column, Facts, Gallery, Links, Section, Table, Text
-from pipeline.report.diff import Difference, difference_table
-from pipeline.report.formats import spread
-from pipeline.report.report import Report
+from pipeline.report.data.reading import call_hook
+from pipeline.report.report import Report, build_report
 from pipeline.report.sections import PAGE_ONLY, TERMINAL, sections
-from pipeline.report.sections.compare import compare_data
+from pipeline.report.sections.compare import Difference, compare_data, difference_table
 from pipeline.report.sections.scoreboard import results
 from pipeline.report.sections.summary import findings, title, verdict, warnings
-from pipeline.report.templating import TEMPLATES, escaped, render
+from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
+from pipeline.runs.record import FINISHED
 
+_TEMPLATES = Path(__file__).parent / "templates"
 # Markdown prefixes by kind of text. Any other kind is itself a list mark.
 _MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
 # Whitespace without width for rich, which breaks lines there.
 _BREAK = "\x1f"
 _MAX_MISTAKES, _MAX_CHART_ROWS = 5, 8
+# Size categories of the Hugging Face Hub, in factors of ten from a thousand examples.
+_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "n>10M")
 #: Width of the text if standard output is no terminal.
 PIPED_COLUMNS = 120
 #: Largest width of the text for a terminal.
@@ -51,8 +63,9 @@ def write_report(report: Report, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents = [*sections(report)]
-    texts = {REPORT_DATA: report.to_json(), "report.md": to_markdown(report), REPORT_PAGE: to_html(report, contents)}
-    texts |= {f"{name}-card.md": text for name, text in cards.cards(report).items()}
+    texts = {layout.REPORT_DATA: report.to_json(), "report.md": to_markdown(report, contents)}
+    texts |= {layout.REPORT_PAGE: to_html(report, contents)}
+    texts |= {f"{name}-card.md": text for name, text in cards(report).items()}
     links = [block for section in contents for block in section.blocks if isinstance(block, Links)]
     texts |= {name: text for block in links for name, text in block.files.items()}
     for name, text in texts.items():
@@ -76,8 +89,8 @@ def to_html(report: Report, contents: Sequence[Section]) -> str:
 
 def page(blocks: Sequence[Section], **head: Any) -> str:
     """Render sections below a head, see report.html.j2. The security policy allows only the page's own script."""
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    return render(
+    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+    return _rendered(
         "report.html.j2",
         **{"reload_seconds": 0, "findings": [], "warnings": [], "alarm": False, "compare_data": "", **head},
         sections=blocks,
@@ -89,16 +102,119 @@ def page(blocks: Sequence[Section], **head: Any) -> str:
     )
 
 
-def to_markdown(report: Report) -> str:
-    """Render the report as Markdown, without its charts."""
+def sections_of_runs(run_folders: Sequence[Path], current: Sequence[str]) -> list[Section]:
+    """Return the scoreboard of the finished runs and their details, see ``build_report``."""
+    return list(sections(build_report(run_folders, current=current), (*TERMINAL, "runs")))
+
+
+def write_live_page(
+    folder: Path,
+    run_folder: Path,
+    earlier: Sequence[Section],
+    *,
+    experiment: str,
+    run: str,
+    epochs: int,
+    started_at: str,
+    refresh_seconds: int,
+) -> None:
+    """Write report.html into ``folder`` from the metrics of a run that trains ``epochs`` epochs.
+
+    The page reloads itself every ``refresh_seconds``, or never if they are 0, after a failure. ``run`` is a name. The
+    sections ``earlier`` follow. DamagedArtifactError: The metrics are invalid.
+    """
+    metrics = run_folder / METRICS_NAME
+    epochs_so_far = [EpochMetrics(**row) for row in read_metrics(metrics)] if metrics.exists() else []
+    state = "Training is running" if refresh_seconds else "Training was not finished"
+    name = fmt.joined(fmt.plain(experiment), fmt.plain(run))
+    age = f"This page was written at {datetime.now(UTC):%H:%M:%S} UTC"
+    if refresh_seconds:
+        # The newest epoch gives the estimate, because epoch 1 compiles.
+        seconds = sum((row.train_seconds or 0) + (row.evaluation_seconds or 0) for row in epochs_so_far[-1:])
+        left = (epochs - len(epochs_so_far)) * seconds
+        age = f"{age}, and again every {refresh_seconds} s. If it is a minute old, the training has ended"
+        age = f"The remaining epochs take about {fmt.number(left)} s. {age}" if epochs_so_far else age
+    blocks: list[Block] = [Text("" if epochs_so_far else "The first epoch is not finished yet.")]
+    if epochs_so_far:
+        curves = SimpleNamespace(curves=epochs_so_far, steps_per_epoch=None)
+        last = epochs_so_far[-1]
+        metric = f"test accuracy {fmt.percent(last.test_accuracy)}"
+        metric = f"test loss {fmt.number(last.test_loss, 3)}" if last.test_accuracy is None else metric
+        newest = f"{metric} after epoch {len(epochs_so_far)}"
+        blocks.append(drawings.curve_chart([curves], [""], data=[newest]))
+    text = page(
+        [Section("epochs", "Finished epochs", blocks), *earlier],
+        title=f"{state} ({len(epochs_so_far)}/{epochs}), {name}",
+        verdict=f"{state}. Experiment {name}, {len(epochs_so_far)} of {fmt.plural(epochs, 'epoch')} finished, started "
+        f"at {fmt.moment(started_at)}.",
+        findings=[f"{age}. To resume after the last finished epoch, run the same command again."],
+        reload_seconds=refresh_seconds,
+    )
+    (folder / layout.REPORT_PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
+
+
+def cards(report: Report) -> dict[str, str]:
+    """Return the cards "model" and "dataset" of the first requested run that finished."""
+    run = next((run for run in report.requested() if run.status == FINISHED), None)
+    # Always written, to replace the card of an earlier report.
+    texts = dict.fromkeys(("model", "dataset"), "No requested run has the data for this card.\n")
+    if not run:
+        return texts
+    values = {"counts": [], "labels": [], "rows": [], "confusions": []} | (call_hook(run.problem, "card", run) or {})
+    records = [fmt.plain(artifact.artifact) for artifact in report.lineage if artifact.stage == "Records"]
+    size = bisect([10**power for power in range(3, 8)], sum(count for _, count in values["counts"]))
+    problem = results_of(run.problem)
+    # Not yet escaped.
+    values |= {
+        "run": run,
+        "fmt": fmt,
+        "problem": problem,
+        "placeholder_for": fmt.dataset_name(run.requested_dataset) if run.is_placeholder else "",
+        "size": _SIZES[size],
+        "input_shape": " × ".join(map(fmt.number, run.input_shape or ())),
+        "records": f"{layout.RECORDS}/{records[0]}" if records else "",
+    }
+    suffix = f"-{problem.card_templates}" if problem.card_templates else ""
+    for name in ("model", "dataset") if run.evaluation else ("model",):
+        texts[name] = _rendered(f"{name}-card{suffix}.md.j2", **values)
+    return texts
+
+
+def escaped(value: object) -> str:
+    """Escape text for Markdown and its tables, so that it adds no HTML, link, image, code or column."""
+    text = html.escape(" ".join(str(value).split()), quote=False)
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
+
+
+def _rendered(template: str, **values: Any) -> str:
+    """Render a template of the page (.html.j2) or of Markdown (.md.j2) with its values escaped."""
+    return _environment(template.split(".")[-2]).get_template(template).render(values)
+
+
+@cache
+def _environment(kind: str) -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=kind == "html",
+        # Every expression of Markdown is escaped, except the JSON of the front matter, which tojson marks as safe.
+        finalize=None if kind == "html" else lambda value: value if isinstance(value, Markup) else escaped(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def to_markdown(report: Report, contents: Sequence[Section]) -> str:
+    """Render a report with these sections as Markdown, without its charts."""
     parts = ["# TensorCraft training report", f"**{escaped(verdict(report))}**"]
     parts += map(escaped, findings(report))
     for headline, text in warnings(report):
         parts.append(f"> **Warning: {escaped(headline)}.** {escaped(text)}")
-    for section in sections(report, without=PAGE_ONLY):
+    for section in (section for section in contents if section.name not in PAGE_ONLY):
         parts += [f"## {escaped(section.title)}"] if section.title else []
         parts += _markdown(section.blocks)
-    return _joined([*_without_empty_headings(parts), "The page report.html has the details."])
+    return f"{_joined(parts)}\nThe page report.html has the details.\n"
 
 
 def format_experiments(report: Report) -> str:
@@ -106,22 +222,12 @@ def format_experiments(report: Report) -> str:
     return _joined(_markdown(results(report)))
 
 
-def _without_empty_headings(parts: Iterable[str]) -> list[str]:
-    """Return the texts that are not empty, without headings that have no contents."""
-    kept: list[str] = []
-    for part in reversed([*filter(None, parts)]):
-        level, next_level = (len(text) - len(text.lstrip("#")) for text in (part, kept[-1] if kept else "#"))
-        if not 0 < next_level <= level:
-            kept.append(part)
-    return kept[::-1]
-
-
 def _joined(parts: Iterable[str]) -> str:
-    """Join the texts that are not empty by blank lines, except between list items."""
-    text = ""
-    for part in filter(None, parts):
-        is_next_item = part.startswith("- ") and text.rpartition("\n\n")[2].startswith("- ")
-        text += ("\n" if is_next_item else "\n\n" if text else "") + part
+    """Join the texts that are not empty by blank lines, except between list items, without headings of nothing."""
+    text = "\n\n".join(filter(None, parts))
+    for level in (4, 3, 2):
+        text = re.sub(rf"^#{{{level}}} .*\n+(?=#{{1,{level}}} |\Z)", "", f"{text}\n\n", flags=re.MULTILINE).rstrip()
+    text = re.sub(r"^(- .*)\n\n(?=- )", r"\1\n", text, flags=re.MULTILINE)
     return text and f"{text}\n"
 
 
@@ -136,7 +242,7 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             yield "- " + ", ".join(f"[{escaped(name)}]({address})" for name, address in block.pairs)
         elif isinstance(block, Chart):
             # The note describes the drawing.
-            rows = [] if block.has_table else spread(block.rows(), _MAX_CHART_ROWS)
+            rows = [] if block.has_table else fmt.spread(block.rows(), _MAX_CHART_ROWS)
             yield from (f"- {escaped(row)}" for row in (["; ".join(rows)] if block.shares else rows))
         elif isinstance(block, Gallery):
             mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]

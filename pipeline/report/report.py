@@ -5,22 +5,21 @@ Neither the clock nor folder names influence report.json. The same runs give the
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from pipeline.problems.results import merit, results_of
+from pipeline.report.data import reading
 from pipeline.report.data.champion import Comparison, compare_with
-from pipeline.report.data.changes import Change, changes
-from pipeline.report.data.experiments import Experiment, best_run, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
-from pipeline.report.data.history import age_order, comparable_groups, entries_of, merged
-from pipeline.report.data.lineage import Artifact, Exported, exported, lineage
+from pipeline.report.data.history import Change, age_order, changes, comparable_groups, entries_of, merged
 from pipeline.report.data.published import PublishedRow
-from pipeline.report.data.reading import Entry, Run, call_hook, read_or_none, read_run
-from pipeline.report.data.scenarios import Row, scenarios, with_speedups
+from pipeline.report.data.reading import Artifact, Entry, Exported, Run, read_or_none, read_run
+from pipeline.report.data.scoreboard import Experiment, Row, experiments, scenarios
 from pipeline.runs.record import FINISHED
 from pipeline.runs.search import Search
 
@@ -59,14 +58,11 @@ class Report:
     # Published metrics of these experiments and data.
     published: list[PublishedRow]
     searches: list[Search]
-    # Base64 PNGs by kind, of the first requested runs by their ``id``. Only the page shows them.
-    pictures: dict[int, Mapping[str, Sequence[str]]]
-    # Predictions of the test examples by the ``id`` of the run, see ``Results.predictions``. report.json omits them.
-    predictions: dict[int, Any]
 
     def best(self) -> Run | None:
-        """Return the run of the best row of the requested experiment, or None."""
-        return best_run(self.experiments)
+        """Return the run of the best row of the first requested experiment with one. Without a request, all count."""
+        requested = [experiment for experiment in self.experiments if experiment.is_current] or self.experiments
+        return next((experiment.best.run for experiment in requested if experiment.best), None)
 
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
@@ -92,16 +88,26 @@ class Report:
         return next(row for row in self.scenarios if any(one is run for one in row.runs))
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
-        """Return the pictures of a run by kind, or {}."""
-        return self.pictures.get(id(run), {})
+        """Return base64 PNGs of a run by kind, {} except for the first requested runs. Only the page shows them."""
+        return self._pictures.get(id(run), {})
 
     def predictions_of(self, run: Run) -> Any:
         """Return the predictions of a run, see ``Results.predictions``, or None."""
-        return self.predictions.get(id(run))
+        return self._predictions.get(id(run))
+
+    @cached_property
+    def _pictures(self) -> dict[int, Mapping[str, Sequence[str]]]:
+        best = self.best()
+        shown = [run for run in self.ordered() if run is best or run.fingerprint in self.current]
+        return _read_by_run("pictures", shown, _MAX_PICTURED)
+
+    @cached_property
+    def _predictions(self) -> dict[int, Any]:
+        return _read_by_run("predictions", self.ordered(), _MAX_PREDICTED)
 
     def to_json(self) -> str:
-        """Format report.json, without pictures. Numbers that JSON cannot represent become null."""
-        data = {name: value for name, value in vars(self).items() if name not in ("pictures", "predictions")}
+        """Format report.json. Numbers that JSON cannot represent become null."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
         data |= {"schema_version": SCHEMA_VERSION, "runs": [run.model_dump(mode="json") for run in self.runs]}
         finite = json.loads(json.dumps(data, default=_plain), parse_constant=lambda constant: None)
         return json.dumps(finite, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -137,57 +143,42 @@ def build_report(
         published: Published metrics, see `read_published`.
         searches: Searches of settings, see `read_searches`.
     """
-    readable = [(folder, run) for folder in run_folders if (run := read_or_none(read_run, folder))]
+    readable = [run for folder in run_folders if (run := read_or_none(read_run, folder))]
     # A copy of a run is no second measurement.
-    distinct = {(run.fingerprint, run.hostname, run.finished_at): (folder, run) for folder, run in reversed(readable)}
-    folder_runs = sorted(distinct.values(), key=lambda pair: age_order(pair[1]), reverse=True)
-    runs = [run for _, run in folder_runs]
+    runs = sorted(merged(reversed(readable)), key=age_order, reverse=True)
     if missing := set(current).difference(run.fingerprint for run in runs):
-        _refuse(min(missing), run_folders)
-    requested = [pair for fingerprint in current for pair in folder_runs if pair[1].fingerprint == fingerprint]
-    rows = with_speedups(scenarios(runs))
+        for folder in run_folders:
+            if folder.name.endswith(min(missing)[:12]):
+                # The error of a damaged run names its file.
+                read_run(folder)
+        problem = f"expected fingerprints of the {len(run_folders)} runs, got {min(missing)!r}"
+        raise ValueError(f"current: {problem}")
+    requested = [run for fingerprint in current for run in runs if run.fingerprint == fingerprint]
+    rows = scenarios(runs)
     # A skipped run has no metrics. The history may contain another run with its fingerprint.
-    finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
+    finished = {(run.fingerprint, run.finished_at) for run in requested if run.status == FINISHED}
     groups = comparable_groups(merged(past, entries_of(runs)), {fingerprint for fingerprint, _ in finished})
     changed, run_data = changes(groups, finished), {(run.experiment, run.dataset) for run in runs}
-    exports = {run.fingerprint: read_or_none(exported, folder, run) for folder, run in requested}
-    summaries = experiments(rows, runs, groups, current)
-    comparison = None if champion is None else compare_with(champion, folder_runs, current)
-    best = best_run(summaries)
-    # The best run is the first, then requested runs, then the newest.
-    ordered = sorted(folder_runs, key=lambda pair: (pair[1] is not best, pair[1].fingerprint not in current))
-    shown = [pair for pair in ordered if pair[1] is best or pair[1].fingerprint in current]
+    comparison = None if champion is None else compare_with(champion, runs, current)
     return Report(
         current=list(current),
         runs=runs,
         scenarios=rows,
-        experiments=summaries,
-        lineage=lineage(requested),
+        experiments=experiments(rows, runs, groups, current),
+        lineage=reading.lineage(requested),
         history=groups,
         changes=changed,
         comparison=comparison,
-        gate=judge_gate(gate, [run for _, run in requested], changed, comparison) if gate else None,
-        exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
+        gate=judge_gate(gate, requested, changed, comparison) if gate else None,
+        exports={run.fingerprint: forms for run in requested if (forms := read_or_none(reading.exported, run))},
         published=[row for row in published if any((row.experiment, name) in run_data for name in row.datasets)],
         searches=list(searches),
-        pictures=_read_by_run("pictures", shown, _MAX_PICTURED),
-        predictions=_read_by_run("predictions", ordered, _MAX_PREDICTED),
     )
 
 
-def _refuse(fingerprint: str, run_folders: Sequence[Path]) -> None:
-    for folder in run_folders:
-        if folder.name.endswith(fingerprint[:12]):
-            # The error of a damaged run names its file.
-            read_run(folder)
-    raise ValueError(f"current: expected fingerprints of the {len(run_folders)} runs, got {fingerprint!r}")
-
-
-def _read_by_run(field: str, folder_runs: Sequence[tuple[Path, Run]], limit: int) -> dict[int, Any]:
+def _read_by_run(field: str, runs: Sequence[Run], limit: int) -> dict[int, Any]:
     """Return what a hook reads from the folders of the first runs with an evaluation, by the ``id`` of the run."""
-    evaluated = [pair for pair in folder_runs if pair[1].evaluation and getattr(results_of(pair[1].problem), field)]
-    contents = {
-        id(run): read_or_none(call_hook, run.problem, field, folder, run.evaluation)
-        for folder, run in evaluated[:limit]
-    }
+    evaluated = [run for run in runs if run.evaluation and getattr(results_of(run.problem), field)]
+    read = partial(read_or_none, reading.call_hook)
+    contents = {id(run): read(run.problem, field, run.path, run.evaluation) for run in evaluated[:limit]}
     return {key: content for key, content in contents.items() if content}

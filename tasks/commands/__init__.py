@@ -214,14 +214,13 @@ def _judged(argument: str, finished: Mapping[Path, "RunRecord"]) -> Path:
 
 def _best(finished: Mapping[Path, "RunRecord"]) -> str:
     """The folder of the best run of the experiment, or of all without runs of it. "" if the report ranks none."""
-    from pipeline.report.data.experiments import ranked
     from pipeline.report.data.reading import read_or_none, read_run
-    from pipeline.report.data.scenarios import scenarios
+    from pipeline.report.data.scoreboard import ranked, scenarios
 
     name = Source().experiment_name()
     chosen = [folder for folder, record in finished.items() if record.experiment == name] or finished
     runs = [read for folder in chosen if (read := read_or_none(read_run, folder))]
-    return next((row.run.folder for row in ranked(scenarios(runs))[0]), "")
+    return next((row.run.path.name for row in ranked(scenarios(runs))[0]), "")
 
 
 def _finished(folders: Sequence[Path]) -> dict[Path, "RunRecord"]:

@@ -46,8 +46,9 @@ def rendered(make_run, tmp_path, monkeypatch):
         monkeypatch.setattr(rendering, "TERMINAL", ("toys",))
         report = report_of([tmp_path / "run"], published=[])
         terminals = {width: rendering.format_table(report, width=width) for width in (40, 120)}
-        page = rendering.to_html(report, [*rendering.sections(report)])
-        return {"html": page, "markdown": rendering.to_markdown(report), **terminals}
+        contents = [*rendering.sections(report)]
+        pages = {"html": rendering.to_html(report, contents), "markdown": rendering.to_markdown(report, contents)}
+        return pages | terminals
 
     return render
 

@@ -24,7 +24,7 @@ from chromium import chromium
 from luigi_process import PROJECT
 from report_runs import EPOCH, RUN, SKIPPED, render, run_of, write_evaluation, write_predictions, write_run
 
-from pipeline.report.live import sections_of_runs, write_live_page
+from pipeline.report.render import sections_of_runs, write_live_page
 from tasks.commands.runs import Handler
 
 

@@ -262,10 +262,10 @@ def test_a_loss_in_units_of_other_train_data_does_not_hide_larger_errors(retrain
 
 
 def test_losses_in_other_units_are_not_ranked_together(retrained, tmp_path):
-    from pipeline.report.data.experiments import ranked
+    from pipeline.report.data.scoreboard import ranked
 
     report = judged(retrained)
-    ranks = [[row.run.folder for row in rows] for rows in ranked(report.scenarios)]
+    ranks = [[row.run.path.name for row in rows] for rows in ranked(report.scenarios)]
     assert ranks == [["newest"], ["used"], []]
     page = render(retrained, tmp_path / "out", [NEWEST])["report.md"]
     assert "other test data or units of the loss" in page

@@ -12,7 +12,7 @@ from report_runs import RUN, SKIPPED, render
 def setup_module() -> None:
     global build_report, describe_change, compare_metrics, judge_change
     from pipeline.report import build_report
-    from pipeline.report.data.changes import compare_metrics, describe_change, judge_change
+    from pipeline.report.data.history import compare_metrics, describe_change, judge_change
 
 
 def test_the_first_of_its_kind_is_compared_with_nothing():

@@ -14,10 +14,10 @@ from pipeline.runs.record import names
 
 
 def setup_module() -> None:
-    global Speedup, Spread, build_report, mean_and_deviation, scenarios_of, with_speedups, field_label
+    global Speedup, Spread, build_report, scenarios_of, field_label
     from pipeline.report import build_report
-    from pipeline.report.data.scenarios import Speedup, field_label, mean_and_deviation, with_speedups
-    from pipeline.report.data.scenarios import scenarios as scenarios_of
+    from pipeline.report.data.scoreboard import Speedup, field_label
+    from pipeline.report.data.scoreboard import scenarios as scenarios_of
     from pipeline.report.formats import Spread
 
 
@@ -84,7 +84,7 @@ def rows_of(*changes):
         run_of(**change, fingerprint=f"{n:064x}", code="1", made_from=json.dumps(change, default=str))
         for n, change in enumerate(changes, start=1)
     ]
-    return with_speedups(scenarios_of(runs))
+    return scenarios_of(runs)
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_row_of_mean_and_standard_deviation(scenarios):
@@ -154,7 +154,7 @@ def test_a_figure_that_one_seed_lacks_has_no_mean(scenarios):
 
 @given(st.lists(st.floats() | st.none() | st.integers(-(2**63), 2**63), max_size=4))
 def test_figures_of_any_size_have_a_finite_mean_or_none(values):
-    for figure in vars(mean_and_deviation(values)).values():
+    for figure in vars(Spread.of(values)).values():
         assert figure is None or math.isfinite(figure)
 
 

@@ -13,7 +13,7 @@ from pipeline.errors import DamagedArtifactError, SettingsError
 def setup_module() -> None:
     global Difference, compare_runs, format_differences
     from pipeline.report import compare_runs, format_differences
-    from pipeline.report.diff import Difference
+    from pipeline.report.sections.compare import Difference
 
 
 def published(folder, code="1", keras="3.15.1", **settings):

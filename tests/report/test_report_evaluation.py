@@ -147,7 +147,7 @@ def test_the_errors_of_a_row_with_several_seeds_are_those_of_its_median_run(make
 
 
 def test_the_median_run_of_a_row_of_texts_is_that_of_the_loss():
-    from pipeline.report.data.scenarios import scenarios
+    from pipeline.report.data.scoreboard import scenarios
 
     losses = {"a": (0.5, 1.7), "b": (0.6, 1.9), "c": (0.7, 1.8)}
     runs = [

@@ -10,8 +10,7 @@ from report_runs import RUN
 def setup_module() -> None:
     global append_history, build_report, comparable_groups, judge_change, read_history
     from pipeline.report import append_history, build_report, read_history
-    from pipeline.report.data.changes import judge_change
-    from pipeline.report.data.history import comparable_groups
+    from pipeline.report.data.history import comparable_groups, judge_change
 
 
 def test_the_log_keeps_every_run_once_in_the_order_they_were_reported_and_is_only_added_to(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 from report_runs import foreign, render, report_of, write_evaluation, write_predictions
 
-from pipeline.report.cards import cards
+from pipeline.report.render import cards
 
 HOSTILE = '</pre><script>alert(1)</script>" onload="alert(1)\x1b[31m'
 

@@ -32,7 +32,7 @@ def pictures(folder, evaluation):
 
 
 def blocks(report, run, name):
-    return [Text(f"{run.evaluation.num_sums} sums")]
+    return [Text(f"{run.evaluation.num_sums} sums of {len(report.pictures_of(run))} kinds")]
 
 
 def tiles(run):

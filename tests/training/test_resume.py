@@ -10,7 +10,7 @@ from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_m
 def setup_module() -> None:
     global loop, read_run, remarks, scenarios
     from pipeline.report.data.reading import read_run
-    from pipeline.report.data.scenarios import scenarios
+    from pipeline.report.data.scoreboard import scenarios
     from pipeline.report.formats import remarks
     from pipeline.training import loop
 

@@ -8,7 +8,6 @@ finite is worse than one whose loss is, without a test.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,16 @@ from scipy.special import bdtr, ndtri
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
-from pipeline.report.data.experiments import has_other_data, loss_units
 from pipeline.report.data.history import age_order
 from pipeline.report.data.reading import Run, call_hook, read_or_none
+from pipeline.report.data.scoreboard import has_other_data, loss_units
 from pipeline.runs.record import FINISHED
 from pipeline.settings.report import LAST
 
 #: Largest probability of calling a run worse that is equal to the run in use.
 MAX_FALSE_ALARMS = 0.05
-_RESAMPLES, _MAX_NAMED = 1_999, 10
+_MAX_NAMED = 10
+_RESAMPLING = {"n_resamples": 1_999, "batch": 50, "rng": 0}
 
 
 @dataclass(frozen=True)
@@ -90,40 +90,34 @@ class Comparison:
         ) + (f" Worse labels: {', '.join(names[:_MAX_NAMED])}." if names else "")
 
 
-def compare_with(champion: str, runs: Sequence[tuple[Path, Run]], current: Sequence[str]) -> Comparison | None:
+def compare_with(champion: str, runs: Sequence[Run], current: Sequence[str]) -> Comparison | None:
     """Compare the newest of the ``current`` runs with the run in use. Return None if no current run has finished.
 
     ``champion`` is the name of a folder, LAST, or empty if there is no run in use yet. ``runs`` begin with the newest.
     """
-    finished = [pair for pair in runs if pair[1].status == FINISHED]
-    newest = next((pair for pair in finished if pair[1].fingerprint in current), None)
+    finished = [run for run in runs if run.status == FINISHED]
+    newest = next((run for run in finished if run.fingerprint in current), None)
     if newest is None:
         return None
-    others = [pair for pair in finished if pair[0].name == champion]
+    others = [run for run in finished if run.path.name == champion]
     if champion == LAST:
-        others = [
-            (folder, run)
-            for folder, run in finished
-            if run.experiment == newest[1].experiment and age_order(run) < age_order(newest[1])
-            if run.fingerprint not in current and _is_alike(run, newest[1])
-        ]
+        older = [run for run in finished if age_order(run) < age_order(newest) and run.fingerprint not in current]
+        others = [run for run in older if run.experiment == newest.experiment and _is_alike(run, newest)]
     if not others:
         is_expected = champion in ("", LAST)
         reason = "there is no such run yet" if is_expected else "no undamaged run has its name"
-        return Comparison(newest[1], None, reason, is_expected)
-    if others[0] is newest:
-        return Comparison(newest[1], newest[1], "it is the run in use", is_expected=True)
-    pairs = others[0], newest
-    evaluations = [_in_units_of(newest[1], run) for _, run in pairs]
+        return Comparison(newest, None, reason, is_expected)
+    in_use = others[0]
+    if in_use is newest:
+        return Comparison(newest, newest, "it is the run in use", is_expected=True)
     answers = [
-        read_or_none(call_hook, run.problem, "answers", folder, evaluation)
-        for (folder, run), evaluation in zip(pairs, evaluations, strict=True)
+        read_or_none(call_hook, one.problem, "answers", one.path, _in_units_of(newest, one)) for one in (in_use, newest)
     ]
     if None in answers:
-        return Comparison(newest[1], others[0][1], "there are no results per test example")
-    if not _is_alike(others[0][1], newest[1]) or answers[0].examples != answers[1].examples:
-        return Comparison(newest[1], others[0][1], "they have other test examples")
-    return _compare(others[0][1], newest[1], *answers)
+        return Comparison(newest, in_use, "there are no results per test example")
+    if not _is_alike(in_use, newest) or answers[0].examples != answers[1].examples:
+        return Comparison(newest, in_use, "they have other test examples")
+    return _compare(in_use, newest, *answers)
 
 
 def _in_units_of(newest: Run, run: Run) -> Any:
@@ -168,21 +162,17 @@ def interval_of(gains: np.ndarray, *, is_share: bool) -> list[float]:
         return [float((better - worse) / count + side * half) for side in (-1, 1)]
     # It requires two examples.
     draws, options = np.resize(gains, max(2, len(gains))), {"confidence_level": 0.9, "method": "percentile"}
-    return [*map(float, scipy.stats.bootstrap((draws,), np.mean, **options, **_options()).confidence_interval)]
+    return [*map(float, scipy.stats.bootstrap((draws,), np.mean, **options, **_RESAMPLING).confidence_interval)]
 
 
 def worse_probability(gains: np.ndarray) -> float:
     """Return the probability of so low a sum of gains, float (examples,), between equal models."""
     if np.isin(gains, (-1, 0, 1)).all():
         return float(bdtr(int((gains > 0).sum()), int((gains != 0).sum()), 0.5))
-    options = {"permutation_type": "samples", "alternative": "less", **_options()}
+    options = {"permutation_type": "samples", "alternative": "less", **_RESAMPLING}
     # It requires two examples. A zero changes no sum.
     draws = gains if len(gains) > 1 else np.append(gains, 0)
     return float(scipy.stats.permutation_test((draws,), np.mean, **options).pvalue)
-
-
-def _options() -> dict[str, Any]:
-    return {"n_resamples": _RESAMPLES, "batch": 50, "rng": np.random.default_rng(0)}
 
 
 def paired_probability(only_first: int, only_second: int) -> float:

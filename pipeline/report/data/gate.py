@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from pipeline.problems.results import results_of
 from pipeline.report.data.champion import MAX_FALSE_ALARMS, Comparison
-from pipeline.report.data.changes import Change, is_beyond
+from pipeline.report.data.history import Change, is_beyond
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
 from pipeline.runs.record import FINISHED

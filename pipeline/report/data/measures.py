@@ -15,9 +15,6 @@ from pipeline.report.data.reading import Run
 #: Target accuracies on CIFAR-10. The last is DAWNBench's (Coleman et al. 2017).
 GOALS = (0.90, 0.92, 0.94)
 
-# An accuracy of 0.9 is slightly smaller in float32.
-_ROUNDING = 1e-6
-
 # Dense FLOP/s by precision, from NVIDIA's data sheets (float32 without tensor cores) and Google Cloud's TPU pages.
 # Patterns match whole names, because an "L40S" is no "L4" and PCIe cards are slower than SXM or HBM3 modules.
 _PUBLISHED = {
@@ -81,15 +78,13 @@ def to_accuracy(run: Run) -> list[Goal]:
     selected = run.kept_epoch or run.curves[-1].epoch
     goals = []
     for goal in GOALS:
-        reached = [row.epoch for row in run.curves if _reached(row.test_accuracy, goal)]
-        if not reached and not _reached(run.test_tta_accuracy, goal):
+        # An accuracy of 0.9 is slightly smaller in float32.
+        least = goal - 1e-6
+        reached = [row.epoch for row in run.curves if (row.test_accuracy or 0) >= least]
+        if not reached and (run.test_tta_accuracy or 0) < least:
             continue
         epoch = reached[0] if reached else selected
         seconds = [row.train_seconds for row in run.curves if row.epoch <= epoch]
         flops = step_flops * run.steps_per_epoch * epoch if step_flops and run.steps_per_epoch else None
         goals.append(Goal(goal, epoch, not reached, None if None in seconds else sum(seconds), flops))
     return goals
-
-
-def _reached(accuracy: float | None, goal: float) -> bool:
-    return (accuracy or 0) >= goal - _ROUNDING

@@ -6,11 +6,10 @@ The files are untrusted. Metrics that were not published are omitted, not derive
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.runs.validation import Count, Untrusted, checked, read_text, renamed
 
-_REMEDY = "Correct or remove the file."
 _Text = Annotated[str, Field(min_length=1)]
 _Texts = Annotated[tuple[_Text, ...], Field(strict=False)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -22,12 +21,8 @@ _SPEEDS = ("train_seconds", "examples_per_second", "epoch_seconds", "microsecond
 METRICS = (*_SPEEDS, "test_accuracy", "test_loss")
 
 
-class _Strict(Untrusted):
-    # A misspelled name would silently omit a metric.
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Row(_Strict):
+# A misspelled name would silently omit a metric, so all classes forbid unknown fields.
+class _Row(Untrusted, extra="forbid"):
     """A published measurement. ``scenario`` is its name. ``model`` is the name of our model, "" for any other."""
 
     scenario: _Text
@@ -54,13 +49,13 @@ class _Row(_Strict):
         return self
 
 
-class _Source(_Strict):
+class _Source(Untrusted, extra="forbid"):
     title: _Text
     not_stated: _Texts = ()
     rows: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1)]
 
 
-class _Published(_Strict):
+class _Published(Untrusted, extra="forbid"):
     """A file of published metrics. ``datasets`` lists the names of its data, the published name first."""
 
     datasets: Annotated[_Texts, Field(min_length=1)]
@@ -78,15 +73,10 @@ class PublishedRow(_Row):
 
 def read_published(path: Path, experiment: str) -> list[PublishedRow]:
     """Read the rows of a file. The DamagedArtifactError of an invalid one names file and field."""
-    file = checked(_Published, read_text(path), path, remedy=_REMEDY)
+    file = checked(_Published, read_text(path), path, remedy="Correct or remove the file.")
+    origin = {"experiment": experiment, "datasets": file.datasets}
     return [
-        PublishedRow(
-            **dict(row),
-            experiment=experiment,
-            datasets=file.datasets,
-            source=source.title,
-            not_stated=source.not_stated,
-        )
+        PublishedRow(**dict(row), **origin, source=source.title, not_stated=source.not_stated)
         for source in file.sources
         for row in source.rows
     ]

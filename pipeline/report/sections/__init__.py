@@ -1,6 +1,6 @@
 """Sections of a report in the order of the page. Each function takes the report and yields its sections."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from pipeline.registry import Registry
 from pipeline.report.blocks import Section
@@ -25,14 +25,14 @@ SECTIONS = Registry(
         "definitions": "pipeline.report.sections.records:glossary",
     },
 )
-#: The sections that only the page has.
+#: Names of the sections that only the page has.
 PAGE_ONLY = ("compare", "records", "lineage", "definitions")
 #: The sections that the terminal shows.
 TERMINAL = ("overview", "scoreboard")
 
 
-def sections(report: Report, names: Iterable[str] | None = None, *, without: Collection[str] = ()) -> Iterator[Section]:
+def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
     """Yield the sections with these names, or all, that have blocks. Failing ones of other packages are left out."""
-    for name in (name for name in (SECTIONS if names is None else names) if name not in without):
+    for name in SECTIONS if names is None else names:
         found = call_package(SECTIONS[name], lambda name=name: SECTIONS.load(name)(report)) or ()
         yield from (section for section in found if any(section.blocks))

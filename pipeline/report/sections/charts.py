@@ -7,10 +7,9 @@ from typing import Any
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Chart, Facts, Section
-from pipeline.report.data.experiments import has_other_data, ranked
 from pipeline.report.data.history import age_order
-from pipeline.report.data.reading import Entry, Run
-from pipeline.report.data.scenarios import Row, differing, field_label
+from pipeline.report.data.reading import Entry, Run, differing
+from pipeline.report.data.scoreboard import Row, field_label, has_other_data, ranked
 from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import setting_word

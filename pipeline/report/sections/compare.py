@@ -1,28 +1,32 @@
-"""Comparison of two rows of the scoreboard, and data with which the page compares up to four, with their curves.
+"""Comparison of two rows of the scoreboard, data with which the page compares up to four, and a table for two runs.
 
 Accuracies of one run each are compared on the test examples that only one of them predicts correctly (McNemar 1947).
-This does not measure the variation between seeds. Rows with several seeds are compared as in `data.changes`.
+This does not measure the variation between seeds. Rows with several seeds are compared as in `data.history`.
 """
 
 import base64
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Facts, Section, Table, Text, numbers, words
 from pipeline.report.data.champion import paired_probability
-from pipeline.report.data.changes import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
-from pipeline.report.data.experiments import loss_units, ranked
-from pipeline.report.data.scenarios import Row, differing
+from pipeline.report.data.history import NOISE_SIGMA, compare_metrics, judge_change, sampling_error
+from pipeline.report.data.reading import differing, facts, leaves, read_run
+from pipeline.report.data.scoreboard import Row, loss_units, ranked
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import row_settings
+from pipeline.runs import record
 from pipeline.runs.record import FINISHED
+from pipeline.settings.training import OF_THE_RECIPE
 
 #: Largest probability of a difference between equal models that counts as more than noise.
 MAX_PROBABILITY = 2 * float(ndtr(-NOISE_SIGMA))
@@ -41,7 +45,7 @@ _METRICS = (
 _NUM_JUDGED = 3
 _CURVES = ("epoch", "test_accuracy", "accuracy", "test_loss", "loss")
 _MAX_POINTS = 100
-_MAX_LABELS, _MAX_EXAMPLES = 10, 20
+_MAX_LABELS, _MAX_EXAMPLES, _DIGEST_LETTERS = 10, 20, 12
 # The page refers to these by their indices. "" means that the rows have different or unknown test data.
 _VERDICTS = ("within noise", "more than noise", "unknown, too few runs", "")
 _CHAMPION_NOTE = "p is the probability of so low a result between equal models, corrected for the number of labels."
@@ -115,10 +119,10 @@ def _data_key(row: Row) -> tuple[str, ...] | None:
 
 
 def _comparison(report: Report, *rows: Row) -> Iterator[Block]:
-    facts = [row_settings(row) for row in rows]
+    settings = [row_settings(row) for row in rows]
     names = [f"{fmt.model_and_recipe(row.run)}, finished {fmt.moment(row.finished_at)}" for row in rows]
     yield Facts([*zip("AB", names, strict=True)])
-    differences = [(name, *(values[name] for values in facts)) for name in differing(facts)]
+    differences = [(name, *(values[name] for values in settings)) for name in differing(settings)]
     yield Table(words("setting", "A", "B"), differences, label="Settings that differ between A and B", style="classes")
     yield Text("" if differences else "The settings of A and B do not differ.")
     metrics = []
@@ -196,16 +200,30 @@ def compare_data(report: Report) -> str:
     if not (found := _pair(report)):
         return ""
     rows, entries = _newest_first(report)[:MAX_ROWS], []
-    facts, tests = [row_settings(row) for row in rows], _tests(report, rows)
-    swept = differing(facts)
-    for index, (row, values) in enumerate(zip(rows, facts, strict=True)):
+    settings, tests = [row_settings(row) for row in rows], _tests(report, rows)
+    swept = differing(settings)
+    for index, (row, values) in enumerate(zip(rows, settings, strict=True)):
         # A digit per row above, for each metric that is judged.
         judged = [
             "".join(str(_VERDICTS.index(judge_pair(report, other, row, field))) for other in rows[:index])
             for _, field, *_ in _METRICS[:_NUM_JUDGED]
         ]
-        settings = {name: values[name] for name in swept}
-        entries.append({**_entry(row, tests), "settings": settings, "judged": judged})
+        anchor, points = fmt.run_anchor(row.run), fmt.spread(row.run.curves, _MAX_POINTS)
+        entries.append(
+            {
+                "id": anchor,
+                "name": f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.run.fingerprint)[:8]})",
+                "data": _data_key(row),
+                "texts": [fmt.number(getattr(row, field), *form, factor) for _, field, factor, *form in _METRICS],
+                "means": [_rounded(getattr(row, field).mean) for _, field, *_ in _METRICS],
+                "seeds": len(set(row.seeds)),
+                "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
+                "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
+                "test": next((place for place, test in enumerate(tests) if anchor in test["bits"]), None),
+                "settings": {name: values[name] for name in swept},
+                "judged": judged,
+            }
+        )
     data = {
         "metrics": [[title, *form] for title, _, *form in _METRICS],
         "verdicts": _VERDICTS,
@@ -235,20 +253,66 @@ def _tests(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
     return tests
 
 
-def _entry(row: Row, tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    anchor, points = fmt.run_anchor(row.run), fmt.spread(row.run.curves, _MAX_POINTS)
+def _rounded(value: float | None, digits: int = 12) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
+
+
+class Difference(NamedTuple):
+    """A fact that differs between two runs. None for a run without it."""
+
+    section: str
+    name: str
+    first: Any
+    second: Any
+
+
+def compare_runs(first_folder: Path, second_folder: Path) -> list[Difference]:
+    """Return the differences of the runs in two folders, settings first, metrics last. Raises DamagedArtifactError."""
+    pair = [_facts(folder) for folder in (first_folder, second_folder)]
+    first, second = (dict(leaves(sections, containers=Mapping)) for sections in pair)
+    # A run without a manifest has no section for code.
+    paths = sorted(differing((first, second)), key=lambda path: [*pair[0]].index(path[0]))
+    return [Difference(path[0], ".".join(path[1:]), first.get(path), second.get(path)) for path in paths]
+
+
+def difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
+    """Return the differences of two runs with these names."""
+    rows = [(one.section.upper(), fmt.plain(one.name), _show(one.first), _show(one.second)) for one in differences]
+    return Table(words("", "", *map(fmt.plain, names)), rows, head=1)
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    run = read_run(folder)
+    identity = read_manifest(folder)["identity"] if (folder / MANIFEST_NAME).exists() else {}
+    receipt, evaluation = run.receipt or {}, run.evaluation
+    versions = receipt.get("versions")
+    evidence = {"device_verified": fmt.device_verified(run), "device_reason": run.device_reason}
     return {
-        "id": anchor,
-        "name": f"{fmt.model_and_recipe(row.run)} ({fmt.plain(row.run.fingerprint)[:8]})",
-        "data": _data_key(row),
-        "texts": [fmt.number(getattr(row, field), *form, factor) for _, field, factor, *form in _METRICS],
-        "means": [_rounded(getattr(row, field).mean) for _, field, *_ in _METRICS],
-        "seeds": len(set(row.seeds)),
-        "curves": [[_rounded(getattr(point, name), 4) for point in points] for name in _CURVES],
-        "recalls": {name: _rounded(recall, 4) for name, recall in _recalls(row).items()},
-        "test": next((index for index, test in enumerate(tests) if anchor in test["bits"]), None),
+        # The manifest names these as the settings do.
+        "settings": identity.get("settings") or facts(run, record.names("setting")),
+        "data": facts(run, record.names("data")),
+        "code": identity.get("code", {}),
+        "versions": identity.get("packages", {}) | (versions if isinstance(versions, Mapping) else {}),
+        "hardware": facts(run, record.names("hardware", "computation")) | evidence,
+        "host": facts(run, ("hostname", "fetched_from")) | {name: receipt.get(name) for name in ("host", "flags")},
+        "metrics": facts(run, ("status", *record.names("measured")))
+        | {"expected_calibration_error": getattr(evaluation, "expected_calibration_error", None)},
     }
 
 
-def _rounded(value: float | None, digits: int = 12) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return fmt.yes_no(value)
+    if isinstance(value, float):
+        # About four significant digits.
+        digits = 4 if abs(value) < 1 else 2 if abs(value) < 1_000 else 0
+        return "recipe" if value == OF_THE_RECIPE else f"{value:,.{digits}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = (
+        fmt.MISSING
+        if value is None
+        else fmt.plain(", ".join(map(str, value)) if isinstance(value, list) else value, 60)
+    )
+    is_digest = len(text) in (16, 64) and set(text) <= set("0123456789abcdef")
+    return text[:_DIGEST_LETTERS] if is_digest else text

@@ -68,7 +68,13 @@ def data_blocks(report: Report, run: Run) -> list[Block]:
             picture = Picture(png, f"{names[item.label]}: {name}", note=name if text else "", text=text)
             examples.setdefault(item.label, []).append(picture)
     groups = Box("groups", [Gallery(pictures, names[label]) for label, pictures in examples.items()])
-    return [Text(lengths), *titled(f"Test {facts.noun}s of each label", groups), _count_table(facts)]
+    counts = {split: labels for split, labels in facts.label_counts.items() if labels}
+    labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_CLASSES]
+    rows = [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
+    title, columns = "Examples per label and split", [*words("label"), *numbers(*map(plain, counts))]
+    table = Table(columns, rows, label=title, style="classes")
+    fold = Box("fold", [table], title, is_open=len(rows) <= _OPEN_LABELS)
+    return [Text(lengths), *titled(f"Test {facts.noun}s of each label", groups), fold]
 
 
 def _picture(facts: data.LabelEvaluation, item: data.Shown, png: str, found: data.Predictions | None) -> Picture:
@@ -134,7 +140,8 @@ def _label_blocks(report: Report, run: Run, name: str) -> Iterator[Block]:
     points = [(one.confidence, one.accuracy) for one in facts.calibration if None not in (one.confidence, one.accuracy)]
     rows = ["confidence {}, accuracy {}".format(*map(percent, point)) for point in points]
     title = f"Calibration of {run_name(run)} over {number(facts.num_examples)} {facts.noun}s"
-    chart = Chart(title, partial(drawings.plot_calibration, points), rows, panels=1)
+    plot = partial(drawings.plot_shares, [("confidence", "accuracy", points)], has_diagonal=True)
+    chart = Chart(title, plot, rows, panels=1)
     # Drawings of many runs would dominate the page.
     is_drawn = run in report.requested()[:_MAX_CALIBRATIONS]
     yield Box("fold", [chart], calibration) if is_drawn else Text(calibration)
@@ -152,7 +159,8 @@ def _second_label(facts: data.SecondLabel, label: str, name: str, *, is_drawn: b
     title = f"{label} against the other label"
     yield from titled(title, Table([*words("metric"), *numbers(label)], rows, f"{title}: {name}", style="classes"))
     if is_drawn and facts.roc and facts.precision_recall:
-        plot = partial(drawings.plot_rates, facts.roc, facts.precision_recall)
+        curves = [("false positive rate", "recall", facts.roc), ("recall", "precision", facts.precision_recall)]
+        plot = partial(drawings.plot_shares, curves)
         yield Chart(f"ROC and precision-recall curve of {label}: {name}", plot, has_table=True)
 
 
@@ -237,11 +245,3 @@ def _worst_confusions(facts: data.LabelEvaluation, limit: int) -> Sequence[tuple
         if count and predicted != true
     ]
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))[:limit]
-
-
-def _count_table(facts: data.LabelEvaluation) -> Box:
-    counts = {split: labels for split, labels in facts.label_counts.items() if labels}
-    labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_CLASSES]
-    rows = [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
-    title, columns = "Examples per label and split", [*words("label"), *numbers(*map(plain, counts))]
-    return Box("fold", [Table(columns, rows, label=title, style="classes")], title, is_open=len(rows) <= _OPEN_LABELS)

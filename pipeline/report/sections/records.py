@@ -1,6 +1,7 @@
 """Data of the runs, with splits, labels, examples, warnings and size, the artifacts they depend on, and a glossary."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pipeline.errors import plural
 from pipeline.problems.results import results_of
@@ -9,8 +10,8 @@ from pipeline.report.blocks import Block, Box, Facts, Section, Table, Text, numb
 from pipeline.report.data.reading import Run, call_hook
 from pipeline.report.report import Report
 from pipeline.report.sections.summary import data_warnings
-from pipeline.report.templating import TEMPLATES
 
+_GLOSSARY = Path(__file__).parents[1] / "templates" / "glossary.txt"
 _CONTENT = {
     "yes": "The content equals the original.",
     "no": "The content was not verified.",
@@ -69,7 +70,7 @@ def _division(run: Run) -> Iterator[str]:
 
 def glossary(report: Report) -> Iterator[Section]:
     """Yield the terms of the report with their meanings."""
-    lines = (TEMPLATES / "glossary.txt").read_text(encoding="utf-8").splitlines()
+    lines = _GLOSSARY.read_text(encoding="utf-8").splitlines()
     terms = Facts([tuple(line.split(": ", 1)) for line in lines], "definitions")
     yield Section("definitions", "Glossary", [Box("fold", [terms], summary="Terms of this page")])
 

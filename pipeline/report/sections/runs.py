@@ -11,9 +11,9 @@ from pipeline.optional_packages import DISTRIBUTION
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Links, Section, Table, Text, numbers, titled, words
-from pipeline.report.data.experiments import has_other_data
 from pipeline.report.data.measures import to_accuracy, utilization
 from pipeline.report.data.reading import Run, call_hook, leaves
+from pipeline.report.data.scoreboard import has_other_data
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import ranking_metric, setting_word
@@ -69,7 +69,7 @@ def runs(report: Report) -> Iterator[Section]:
 
 def _repeat(report: Report, run: Run) -> list[Block]:
     """Return the command that repeats a run, its code and model size, and links to its files."""
-    folder = f"../{layout.RUNS}/{quote(run.folder)}/"
+    folder = f"../{layout.RUNS}/{quote(run.path.name)}/"
     links = [("Folder of the run", folder), *((name, f"{folder}{name}") for name in run.files)] if run.files else []
     origin = run.origin or Origin()
     command, note = (origin.command(), f"The command repeats this run. {_RETRAIN}") if run.origin else ("", "")

@@ -8,11 +8,10 @@ from pipeline.problems.problem import common_units
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Column, Section, Table, Text, numbers, words
-from pipeline.report.data.changes import Change, describe_change, sampling_error
-from pipeline.report.data.experiments import loss_units, ranked
+from pipeline.report.data.history import describe_change, sampling_error
 from pipeline.report.data.published import PublishedRow
-from pipeline.report.data.reading import Run, call_hook
-from pipeline.report.data.scenarios import Row, field_label, grouped
+from pipeline.report.data.reading import Run, call_hook, grouped
+from pipeline.report.data.scoreboard import Row, field_label, loss_units, ranked
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.runs.record import FINISHED, SKIPPED, RunRecord, names
@@ -34,7 +33,10 @@ def overview(report: Report) -> Iterator[Section]:
         return
     rows = []
     for experiment in report.experiments:
-        best, newest, cells, latest = experiment.best, experiment.newest, [MISSING] * 4, MISSING
+        best, newest, change = experiment.best, experiment.newest, experiment.change
+        cells, latest, moved = [MISSING] * 4, MISSING, "no comparable earlier run"
+        if change and change.earlier:
+            moved = f"{change.metric} {fmt.change_of(change)}, {describe_change(change.test_accuracy)}"
         if best:
             num_runs = fmt.plural(len(best.seeds), "run") if len(best.seeds) > 1 else ""
             hardware = f"{'' if best.run.device_verified else 'unverified '}{fmt.named_device(best.run)}"
@@ -43,17 +45,11 @@ def overview(report: Report) -> Iterator[Section]:
         if newest:
             data = "placeholder data" if newest.is_placeholder else ""
             latest = fmt.joined(ranking_metric(newest, newest) or MISSING, data, fmt.moment(newest.finished_at))
-        rows.append((fmt.plain(experiment.name), *cells[:2], latest, _change(experiment.change), *cells[2:]))
+        rows.append((fmt.plain(experiment.name), *cells[:2], latest, moved, *cells[2:]))
     columns = words("experiment", "best on the test split", "model", "newest", "change")
     columns += words("training time, s", "hardware", is_hidden=True)
     label = "Experiments with their best row, and the newest run with its change"
     yield Section("overview", "Experiments", [Table(columns, rows, label=label, style="overview")])
-
-
-def _change(change: Change | None) -> str:
-    if change is None or not change.earlier:
-        return "no comparable earlier run"
-    return f"{change.metric} {fmt.change_of(change)}, {describe_change(change.test_accuracy)}"
 
 
 def scoreboards(report: Report) -> Iterator[Section]:

@@ -5,7 +5,7 @@ from statistics import stdev
 
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Links, Section, Table, Text, numbers, words
-from pipeline.report.data.changes import compare_metrics, judge_change
+from pipeline.report.data.history import compare_metrics, judge_change
 from pipeline.report.report import Report
 from pipeline.runs.search import Search, Trial
 

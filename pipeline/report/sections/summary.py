@@ -5,10 +5,9 @@ from itertools import dropwhile
 
 from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
-from pipeline.report.data.changes import describe_change
-from pipeline.report.data.experiments import has_other_data, ranked
-from pipeline.report.data.reading import Run, call_hook, split_counts
-from pipeline.report.data.scenarios import Row, differing
+from pipeline.report.data.history import describe_change
+from pipeline.report.data.reading import Run, call_hook, differing, split_counts
+from pipeline.report.data.scoreboard import Row, has_other_data, ranked
 from pipeline.report.formats import MISSING
 from pipeline.report.report import Report
 from pipeline.report.sections.compare import lead_sentence
