@@ -137,7 +137,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, or another ``kind`` such as a heading, a note, a finding, a command, prose, or a list mark.
+    """A paragraph, or another ``kind`` such as a heading, a note, a finding, a command or prose.
 
     ``shades`` are pieces of prose with the depth of their background from 0 to 8. ``lead`` is a beginning in bold.
     """

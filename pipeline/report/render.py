@@ -40,8 +40,6 @@ from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
 from pipeline.runs.record import FINISHED
 
 _TEMPLATES = Path(__file__).parent / "templates"
-# Markdown prefixes by kind of text. Any other kind is itself a list mark.
-_MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
 # Whitespace without width for rich, which breaks lines there.
 _BREAK = "\x1f"
 _MAX_MISTAKES, _MAX_CHART_ROWS = 5, 8
@@ -124,28 +122,25 @@ def write_live_page(
     sections ``earlier`` follow. DamagedArtifactError: The metrics are invalid.
     """
     metrics = run_folder / METRICS_NAME
-    epochs_so_far = [EpochMetrics(**row) for row in read_metrics(metrics)] if metrics.exists() else []
+    rows = [EpochMetrics(**row) for row in read_metrics(metrics)] if metrics.exists() else []
     state = "Training is running" if refresh_seconds else "Training was not finished"
     name = fmt.joined(fmt.plain(experiment), fmt.plain(run))
     age = f"This page was written at {datetime.now(UTC):%H:%M:%S} UTC"
     if refresh_seconds:
-        # The newest epoch gives the estimate, because epoch 1 compiles.
-        seconds = sum((row.train_seconds or 0) + (row.evaluation_seconds or 0) for row in epochs_so_far[-1:])
-        left = (epochs - len(epochs_so_far)) * seconds
         age = f"{age}, and again every {refresh_seconds} s. If it is a minute old, the training has ended"
-        age = f"The remaining epochs take about {fmt.number(left)} s. {age}" if epochs_so_far else age
-    blocks: list[Block] = [Text("" if epochs_so_far else "The first epoch is not finished yet.")]
-    if epochs_so_far:
-        curves = SimpleNamespace(curves=epochs_so_far, steps_per_epoch=None)
-        last = epochs_so_far[-1]
+    blocks: list[Block] = [Text("The first epoch is not finished yet.")]
+    if rows:
+        last, curves = rows[-1], SimpleNamespace(curves=rows, steps_per_epoch=None)
+        # The newest epoch gives the estimate, because epoch 1 compiles.
+        left = (epochs - len(rows)) * ((last.train_seconds or 0) + (last.evaluation_seconds or 0))
+        age = f"The remaining epochs take about {fmt.number(left)} s. {age}" if refresh_seconds else age
         metric = f"test accuracy {fmt.percent(last.test_accuracy)}"
         metric = f"test loss {fmt.number(last.test_loss, 3)}" if last.test_accuracy is None else metric
-        newest = f"{metric} after epoch {len(epochs_so_far)}"
-        blocks.append(drawings.curve_chart([curves], [""], data=[newest]))
+        blocks = [drawings.curve_chart([curves], [""], data=[f"{metric} after epoch {len(rows)}"])]
     text = page(
         [Section("epochs", "Finished epochs", blocks), *earlier],
-        title=f"{state} ({len(epochs_so_far)}/{epochs}), {name}",
-        verdict=f"{state}. Experiment {name}, {len(epochs_so_far)} of {fmt.plural(epochs, 'epoch')} finished, started "
+        title=f"{state} ({len(rows)}/{epochs}), {name}",
+        verdict=f"{state}. Experiment {name}, {len(rows)} of {fmt.plural(epochs, 'epoch')} finished, started "
         f"at {fmt.moment(started_at)}.",
         findings=[f"{age}. To resume after the last finished epoch, run the same command again."],
         reload_seconds=refresh_seconds,
@@ -253,8 +248,8 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
         elif isinstance(block, Text):
             text = escaped("".join(piece for piece, _ in block.shades) or block.text)
             lead = f"{escaped(block.lead)}: " if block.lead else ""
-            mark = level if block.kind == "heading" else _MARKS.get(block.kind, block.kind)
-            yield f"{mark} {lead}{text}".lstrip()
+            marks = {"heading": level, "finding": "-", "prose": "-"}
+            yield f"{marks.get(block.kind, '')} {lead}{text}".lstrip()
         # Folded details are on the page.
         elif block.kind != "fold" or block.is_open:
             yield f"{level} {escaped(block.summary)}" if block.summary else ""

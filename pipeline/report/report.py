@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from pipeline.problems.results import merit, results_of
+from pipeline.problems.results import results_of
 from pipeline.report.data import reading
 from pipeline.report.data.champion import Comparison, compare_with
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
@@ -30,7 +30,6 @@ SCHEMA_VERSION = 8
 _MAX_PICTURED = 3
 # Reading a file of 10,000 predictions takes about 5 ms.
 _MAX_PREDICTED = 24
-_MAX_DRAWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +66,6 @@ class Report:
     def requested(self) -> list[Run]:
         """Return the requested runs in the order of the request."""
         return [run for name in dict.fromkeys(self.current) for run in self.runs if run.fingerprint == name]
-
-    def drawn(self) -> list[Run]:
-        """Return the finished runs with drawn curves, requested runs first, then the best.
-
-        Only runs of the requested experiments are drawn, because curves of different experiments cannot be compared.
-        """
-        finished = [run for run in self.runs if run.status == FINISHED]
-        finished.sort(key=lambda run: (run.fingerprint not in self.current, -merit(run.problem, vars(run))))
-        current = {run.experiment for run in finished if run.fingerprint in self.current}
-        return [run for run in finished if not current or run.experiment in current][:_MAX_DRAWN]
 
     def ordered(self) -> list[Run]:
         """Return all runs, the best one first, then the requested runs, then the newest."""

@@ -66,7 +66,7 @@ def read_history(path: Path) -> list[Entry]:
 
 def merged(*logs: Iterable[Entry]) -> list[Entry]:
     """Return the entries of all logs, each run once, from the last log that contains it."""
-    return list({_run_key(entry): entry for log in logs for entry in log}.values())
+    return list({age_order(entry): entry for log in logs for entry in log}.values())
 
 
 def entries_of(runs: Iterable[Entry]) -> list[Entry]:
@@ -78,8 +78,8 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
     """Append the entries that ``past`` lacks, and flush them to disk."""
     new_entries = list(entries)
     # Formatting lines dominates the time for a long log.
-    keys = {_run_key(entry) for entry in new_entries}
-    past_lines = {_line(entry) for entry in past if _run_key(entry) in keys}
+    keys = {age_order(entry) for entry in new_entries}
+    past_lines = {_line(entry) for entry in past if age_order(entry) in keys}
     lines = [line for line in map(_line, new_entries) if line not in past_lines]
     if not lines:
         return
@@ -105,17 +105,13 @@ def comparable_groups(entries: Sequence[Entry], current: Collection[str] = ()) -
 
 
 def age_order(entry: Entry) -> tuple[datetime, str, str]:
-    """Return the sort key that orders entries by the end of the run."""
+    """Return the identity of a run, which orders entries by the end of the run."""
     return datetime.fromisoformat(entry.finished_at), entry.fingerprint, entry.hostname or ""
 
 
 def _line(entry: Entry) -> str:
     fields = {*reading.Entry.model_fields} - {"status", "time_breakdown", *record.names("evidence", repeated=True)}
     return json.dumps(facts(entry, [name for name in reading.Entry.model_fields if name in fields])) + "\n"
-
-
-def _run_key(entry: Entry) -> tuple[Any, ...]:
-    return entry.fingerprint, entry.hostname, entry.finished_at
 
 
 @dataclass(frozen=True)

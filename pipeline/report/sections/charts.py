@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pipeline.problems.results import merit
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Chart, Facts, Section
@@ -13,27 +14,32 @@ from pipeline.report.data.scoreboard import Row, field_label, has_other_data, ra
 from pipeline.report.drawings import Sweep
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import setting_word
-from pipeline.runs.record import SKIPPED, names
+from pipeline.runs.record import FINISHED, names
 
 # Settings that the device, the backend and the precision that were used replace.
 _REQUESTED = ("requested_device", "requested_backend", "requested_precision")
-_MAX_SWEEPS = 8
+_MAX_SWEEPS = _MAX_DRAWN = 8
 
 
 def curves(report: Report) -> Iterator[Section]:
-    """Yield accuracy and loss by epoch, as facts if no run has a second epoch to draw a line to."""
-    if not (drawn := report.drawn()):
+    """Yield accuracy and loss by epoch, as facts if no run has a second epoch to draw a line to.
+
+    Only runs of the requested experiments are drawn, because curves of different experiments cannot be compared.
+    """
+    finished = [run for run in report.runs if run.status == FINISHED]
+    finished.sort(key=lambda run: (run.fingerprint not in report.current, -merit(run.problem, vars(run))))
+    current = {run.experiment for run in finished if run.fingerprint in report.current}
+    candidates = [run for run in finished if not current or run.experiment in current]
+    if not (drawn := candidates[:_MAX_DRAWN]):
         return
-    current = {run.experiment for run in report.requested()}
-    total = sum(run.status != SKIPPED for run in report.runs if not current or run.experiment in current)
-    selection = f" Drawn are {len(drawn)} of {total} runs, requested runs first, then the best."
+    selection = f" Drawn are {len(drawn)} of {len(candidates)} runs, requested runs first, then the best."
     settings = [{**_settings(run), "seed": run.seed, "data": _data(run, drawn)} for run in drawn]
     swept = differing(settings)
     titles = [_label(facts, swept) or fmt.model_and_recipe(run) for run, facts in zip(drawn, settings, strict=True)]
     # Runs of other code may have the same settings.
     marks = [fmt.plain(run.fingerprint)[:8] * (titles.count(name) > 1) for run, name in zip(drawn, titles, strict=True)]
     labels = [*map(fmt.joined, titles, marks)]
-    note = f"Solid lines show test, dashed lines training.{selection if len(drawn) < total else ''}"
+    note = f"Solid lines show test, dashed lines training.{selection if len(drawn) < len(candidates) else ''}"
     legend = [*zip(labels, map(_final_metrics, drawn), strict=True)]
     chart = drawings.curve_chart(drawn, labels, note=note, legend=legend)
     has_lines = any(len(run.curves) > 1 for run in drawn)

@@ -274,7 +274,7 @@ def results(report: Report) -> list[Block]:
     for name in dict.fromkeys(row.run.experiment for row in newest):
         blocks += [Text(fmt.plain(name), kind="heading"), scoreboard(newest_only, name), *published(newest_only, name)]
     machines = dict.fromkeys(_machine(row.run) for row in newest)
-    return [*blocks, *(Text(machine, lead="Measured on", kind="-") for machine in machines)]
+    return [*blocks, *(Text(machine, lead="Measured on", kind="finding") for machine in machines)]
 
 
 def _machine(run: Run) -> str:
