@@ -109,11 +109,6 @@ def content_name(names: Iterable[str]) -> str:
     return next(name for name in names if name not in (LABEL, KEY))
 
 
-def is_sequence(spec: FeatureSpec) -> bool:
-    """Whether examples are windows of one long sequence. Each value except the first is then a label."""
-    return LABEL not in spec and len(spec[content_name(spec)].shape) == 1
-
-
 def is_fixed(spec: FeatureSpec) -> bool:
     """Whether all records of a split have the same length."""
     return all(feature.is_fixed for name, feature in spec.items() if name != KEY)
@@ -155,11 +150,6 @@ class ImageForm:
     def shape(self, source: Feature) -> tuple[int | None, ...]:
         """(height, width, channels) of the images in the input stream."""
         return (self.size, self.size, source.shape[2]) if self.size else source.shape
-
-    def stored(self, source: Feature) -> Feature:
-        """The feature in the records."""
-        shape = self.shape(source) if self.encoding == "raw" else source.shape
-        return Feature(shape, "uint8", self.encoding)
 
     def num_bytes(self, file_bytes: int) -> int:
         """Upper bound of the mean bytes of an encoded image, whose file has ``file_bytes`` in the mean."""
@@ -226,4 +216,7 @@ def stored_form(
 
 def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:
     """The spec of the records of a source with these features."""
-    return {**features, IMAGE: form.stored(features[IMAGE])} if form else features
+    if not form:
+        return features
+    shape = form.shape(features[IMAGE]) if form.encoding == "raw" else features[IMAGE].shape
+    return {**features, IMAGE: Feature(shape, "uint8", form.encoding)}

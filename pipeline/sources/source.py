@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from pipeline.errors import DatasetUnavailableError, message, refuse
 from pipeline.records.features import (
+    LABEL,
     TEXT,
     FeatureSpec,
     ImageForm,
     ShorterSides,
     content_name,
-    is_sequence,
     spec_from_json,
     spec_to_json,
 )
@@ -89,8 +89,8 @@ class SourceInfo:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the examples are windows of one long sequence, such as a text."""
-        return is_sequence(self.features)
+        """Whether the examples are windows of one long sequence. Each value except the first is then a label."""
+        return LABEL not in self.features and len(self.features[content_name(self.features)].shape) == 1
 
     def cut(self, settings: RecordsSettings) -> "SourceInfo":
         """Cut a text into examples of ``sequence_length`` + 1 tokens, and labeled texts to ``text_length`` bytes.
