@@ -20,8 +20,8 @@ from pipeline.runs.load_model import LoadedModel
 from pipeline.runs.predictions import read_thresholds
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, stored_bytes
-from pipeline.sources.image_reading import pixels_of
-from pipeline.sources.text import TextTable, as_rows, cleaned, plain_text
+from pipeline.sources.reading import as_rows, pixels_of
+from pipeline.sources.text import TextTable, cleaned, plain_text
 
 _BATCH = 64
 # Column that is counted and not written, see job.py.

@@ -17,8 +17,8 @@ from pipeline.shards.plan import BLOCK_STATS, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.shards.splits import division
 from pipeline.sources.files import read_index
+from pipeline.sources.reading import count_longer, text_digest
 from pipeline.sources.source import SourceInfo
-from pipeline.sources.text import count_longer, text_digest
 
 SKIPPED_NAME = "skipped.csv"
 #: Statistics of an example, with its position, its index in the source, its label, and two digests of its content.

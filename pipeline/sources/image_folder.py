@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 class ImageSource(LabeledSource):
     """Image files. Subclasses find the files and their labels."""
 
-    reader = "pipeline.sources.image_reading:read_images"
+    reader = "pipeline.sources.reading:read_images"
     #: Reads the file of an image, from the folder and the example's address, or its path if it has none.
     read: ClassVar[Callable[[str, Address | str], bytes]] = staticmethod(read_below)
 

@@ -12,12 +12,11 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pipeline.errors import DamagedArtifactError
-from pipeline.records.features import KEY, LABEL, SPLITS, TEXT, Feature, content_name
+from pipeline.records.features import KEY, LABEL, SPLITS, TEXT, Feature
 from pipeline.sources.file_source import FileSource, LabeledSource, SourceFiles, labels_in, split_called
 from pipeline.sources.files import (
     Examined,
@@ -30,20 +29,13 @@ from pipeline.sources.files import (
     first_bytes,
     quoted,
     read_below,
-    read_index,
 )
 from pipeline.sources.image_folder import LabelFolders
-from pipeline.sources.source import Location, SourceInfo
+from pipeline.sources.source import SourceInfo
 from pipeline.sources.table import CLASSES, KNOWN_COLUMNS, Table
-
-if TYPE_CHECKING:
-    import numpy as np
 
 #: Feature spec of a text, with tokens of its vocabulary and a key.
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
-
-# Number of examples that are read at once.
-_READ_AT_ONCE = 4_096
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +43,7 @@ _logger = logging.getLogger(__name__)
 class Text(FileSource):
     """A text file in UTF-8 or a folder of text files."""
 
-    reader = "pipeline.sources.text:read_tokens"
+    reader = "pipeline.sources.reading:read_tokens"
 
     @classmethod
     def has_file(cls, path: Path) -> bool:
@@ -131,48 +123,10 @@ def written_tokens(texts: Mapping[str, str], folder: Path, *, test_share: float)
     }
 
 
-def read_tokens(
-    info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
-) -> Iterator[dict[str, "np.ndarray"]]:
-    """Read a range of a split. See ``source.read_batches``."""
-    import numpy as np
-
-    name = content_name(info.features)
-    (size,) = info.features[name].shape
-    tokens = _mapped(Path(location.artifact, f"{split}.tokens"), stop * (size - 1) + 1)
-    windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
-    for first in range(start, stop, _READ_AT_ONCE):
-        yield {name: np.ascontiguousarray(windows[first : min(first + _READ_AT_ONCE, stop)])}
-
-
-def _mapped(path: Path, num_bytes: int) -> "np.ndarray":
-    """Map a file of the source's artifact into memory, uint8. DamagedArtifactError: it is shorter, or missing."""
-    import numpy as np
-
-    found = path.stat().st_size if path.exists() else 0
-    if found < num_bytes:
-        raise DamagedArtifactError(f'{path}: expected {num_bytes:,} bytes, got {found:,}. Run "tensorcraft run" again.')
-    # An empty file cannot be mapped.
-    return np.memmap(path, np.uint8, mode="r") if found else np.empty(0, np.uint8)
-
-
-def text_digest(info: SourceInfo, artifact: Path) -> str:
-    """Hex sha256 of the concatenated splits of a text in UTF-8."""
-    import numpy as np
-
-    from pipeline.records.vocabulary import Vocabulary
-
-    vocabulary, digest = Vocabulary(info.label_names), hashlib.sha256()
-    for split in info.num_examples:
-        tokens = np.fromfile(artifact / f"{split}.tokens", np.uint8)
-        digest.update(tokens.tobytes() if vocabulary.is_bytes else vocabulary.decode(tokens).encode())
-    return digest.hexdigest()
-
-
 class LabeledTexts(LabeledSource):
     """Texts with labels. Subclasses find them."""
 
-    reader = "pipeline.sources.text:read_texts"
+    reader = "pipeline.sources.reading:read_texts"
     noun = "text"
 
     def content(self, folder: Path, example: Example) -> bytes:
@@ -180,9 +134,6 @@ class LabeledTexts(LabeledSource):
         return read_below(str(folder), example.path)
 
     def examine(self, files: SourceFiles, artifact: Path) -> tuple[Mapping[str, Examined], Sequence[Skipped]]:
-        # Luigi's process imports this module, but no NumPy.
-        import numpy as np
-
         folder, examined, skipped = self.folder(), {}, []
         for split, examples in files.examples.items():
             ends, end = [], 0
@@ -198,7 +149,7 @@ class LabeledTexts(LabeledSource):
                     examined[example.path] = Examined(digest=hashlib.sha256(content).hexdigest(), num_bytes=len(text))
                     ends.append(end := end + len(text))
                     output.write(text)
-            np.array(ends, "<i8").tofile(artifact / f"{split}.ends")
+            (artifact / f"{split}.ends").write_bytes(struct.pack(f"<{len(ends)}q", *ends))
         return examined, skipped
 
     def facts(self, files: SourceFiles, examined: Sequence[Examined]) -> dict:
@@ -255,43 +206,3 @@ def cleaned(content: bytes) -> bytes:
     if text := plain_text(content).encode().strip():
         return text
     raise UndecodableError("empty text")
-
-
-def as_rows(texts: Sequence[bytes], length: int) -> "np.ndarray":
-    """Return the first bytes of texts as uint8 (texts, length), padded with zeros. No character is cut in two."""
-    import numpy as np
-
-    rows = np.zeros((len(texts), length), np.uint8)
-    for row, text in zip(rows, texts, strict=True):
-        # A cut may leave a part of the last character.
-        start = text[:length] if len(text) <= length else text[:length].decode("utf-8", "ignore").encode()
-        row[: len(start)] = np.frombuffer(start, np.uint8)
-    return rows
-
-
-def read_texts(
-    info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
-) -> Iterator[dict[str, "np.ndarray"]]:
-    """Read a range of a split. See ``source.read_batches``."""
-    import numpy as np
-
-    (length,), labels = info.features[TEXT].shape, read_index(location.listing).splits[split].labels
-    ends = [0, *_ends(Path(location.artifact), split, info.num_examples[split])]
-    texts = _mapped(Path(location.artifact, f"{split}.texts"), int(ends[-1]))
-    for first in range(start, stop, _READ_AT_ONCE):
-        last = min(first + _READ_AT_ONCE, stop)
-        batch = [texts[ends[row] : ends[row + 1]].tobytes() for row in range(first, last)]
-        yield {TEXT: as_rows(batch, length), LABEL: np.array(labels[first:last], np.int64)}
-
-
-def count_longer(info: SourceInfo, artifact: Path) -> int:
-    """Return the number of texts that are longer than in the records, with the features of ``SourceInfo.cut``."""
-    import numpy as np
-
-    (length,) = info.features[TEXT].shape
-    sizes = [np.diff(_ends(artifact, split, number), prepend=0) for split, number in info.num_examples.items()]
-    return sum(int((size > length).sum()) for size in sizes)
-
-
-def _ends(artifact: Path, split: str, num_examples: int) -> "np.ndarray":
-    return _mapped(artifact / f"{split}.ends", 8 * num_examples).view("<i8")

@@ -212,7 +212,7 @@ def read_prepared(
     import tensorflow as tf
 
     from pipeline.sources.image_files import SIGNATURES, stored_bytes
-    from pipeline.sources.image_reading import batch_size, converted, pixels_of
+    from pipeline.sources.reading import batch_size, converted, pixels_of
 
     builder, channels, num_read = _opened(info.dataset, info.digest, location), info.features[IMAGE].shape[2], 0
     image, label = supervised_keys(builder)

@@ -32,7 +32,7 @@ def setup_module() -> None:
     from safetensors.numpy import load_file, save_file
 
     from pipeline.runs import export
-    from pipeline.sources.image_reading import pixels_of
+    from pipeline.sources.reading import pixels_of
     from pipeline.streams.tf_data import InputStream, Split
 
 

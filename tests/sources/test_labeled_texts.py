@@ -15,8 +15,9 @@ from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources.file_source import kind_at
 from pipeline.sources.files import UndecodableError
+from pipeline.sources.reading import as_rows, count_longer
 from pipeline.sources.source import Location, kind_of, read_batches
-from pipeline.sources.text import as_rows, cleaned, count_longer
+from pipeline.sources.text import cleaned
 
 REVIEWS = [("a fine day", "good"), ("café, très bien", "good"), ("dull\nand long", "bad"), ("never again", "bad")]
 
