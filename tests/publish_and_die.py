@@ -52,7 +52,7 @@ def save_epoch(folder: Path, epochs: int) -> None:
     """The checkpoint after ``epochs`` epochs; the weights tell the epoch."""
     import keras
 
-    from pipeline.training.checkpoint import History, save_checkpoint
+    from pipeline.training.loop import History, save_checkpoint
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
     model.compile(optimizer="sgd", loss="mse")

@@ -243,7 +243,9 @@ def export(
     one example, and ``examples_per_second`` in batches of 32.
     """
     manifest, loaded = read_manifest(records), load_trained(run, model=model)
-    train, test = (_stream(records, manifest, name) for name in ("train", "test"))
+    splits = [open_split(records, manifest, name) for name in ("train", "test")]
+    options = {"seed": 0, "in_memory": False}
+    train, test = (InputStream(one, global_batch_size=min(_BATCH, one.num_examples), **options) for one in splits)
     inputs = train.evaluation().unbatch().take(calibration_examples).map(lambda inputs, _: inputs)
     job = _in_float32(loaded, manifest, list(inputs.as_numpy_iterator()))
     exporters = [EXPORTERS.load(name) for name in formats]
@@ -356,8 +358,3 @@ def _add(
         form[name] += float((equal.all(axis=1) if is_whole else equal.mean(axis=1)).sum())
     # Unlike max, it keeps NaN.
     form["largest_difference"] = float(np.maximum(form["largest_difference"], np.abs(pred - expected).max()))
-
-
-def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:
-    split = open_split(folder, manifest, name)
-    return InputStream(split, global_batch_size=min(_BATCH, split.num_examples), seed=0, in_memory=False)

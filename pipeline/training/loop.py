@@ -1,39 +1,38 @@
 """The training loop: epochs, checkpoints, early stopping and selection of an epoch on the validation split.
 
 Each epoch calls ``fit`` once with a finite stream. Training and evaluation are therefore timed separately, no step
-runs twice, and an epoch depends only on the seed and its number.
+runs twice, and an epoch depends only on the seed and its number. A resumed run therefore ends with the weights of an
+uninterrupted run, bit for bit on the same CPU. Checkpoints of other hardware or of another computation are ignored.
+Another host with the same hardware adds a segment to the run.
 """
 
+import json
 import logging
 import math
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+from safetensors.numpy import load_file, save
 
 from pipeline import progress
-from pipeline.artifacts.publish import require_space
-from pipeline.errors import IncompleteTrainingError
+from pipeline.artifacts.manifest import check_contents, read_manifest, write_manifest
+from pipeline.artifacts.publish import discard, publishing, require_space, used_bytes
+from pipeline.errors import DamagedArtifactError, IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.models.model import assign
-from pipeline.runs.metrics import METRICS_NAME, append_metrics
+from pipeline.runs.metrics import METRICS_NAME, Rows, append_metrics
 from pipeline.settings.training import HEAD, HEAD_THEN_FULL
-from pipeline.training.checkpoint import (
-    History,
-    bytes_needed,
-    copied_values,
-    restore_checkpoint,
-    save_checkpoint,
-    variables_of,
-)
 from pipeline.training.fine_tuning import fit_head, head_model
 from pipeline.training.results import Summaries
-from pipeline.training.setup import TrainingSetup
+from pipeline.training.setup import History, TrainingSetup
 
-#: The metrics of each epoch.
-Rows = Sequence[Mapping[str, float]]
+# Files of a checkpoint.
+_STATE_NAME, _HISTORY_NAME, _BEST_NAME = "state.safetensors", "history.json", "best.safetensors"
 
 # Least time of the steps that an estimate is based on, and least durations of a training and an epoch to report.
 _ESTIMATE_SECONDS, _LONG_SECONDS, _LONG_EPOCH_SECONDS = 3.0, 20.0, 60.0
@@ -67,29 +66,30 @@ class _Estimate:
             )
 
 
-def restore(setup: TrainingSetup) -> History:
-    """Load the newest checkpoint into the model and return the history of the run."""
-    checkpoints, group = setup.request.checkpoints, setup.group
+def restore(setup: TrainingSetup) -> None:
+    """Load the newest checkpoint into the model, and the history of the run into the setup."""
+    request, group, checkpoints = setup.request, setup.group, setup.request.checkpoints
     # Process 0 writes the checkpoints, and its host may differ from this one.
     used = group.from_chief(setup.used())
     with setup.placement.scope():
-        history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
+        history = restore_checkpoint(checkpoints, setup.model, fingerprint=request.fingerprint, used=used)
     group.check_equal("checkpoint", f"epoch {len(history.rows)}")
+    setup.history = history
     setup.clock.spent.update(history.seconds)
     if group.is_chief:
         needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
         require_space(setup.folder.parent, needed)
-    return history
 
 
-def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -> dict[str, Any]:
+def train_epochs(setup: TrainingSetup, summaries: Summaries) -> dict[str, Any]:
     """Train the remaining epochs and save a checkpoint after each. Return the final epoch's predictions by split.
 
     The result is empty if no epoch remains or if training stops early. IncompleteTrainingError: the optimizer made
     fewer or more updates than there were steps.
     """
     settings, model, metric, fields = setup.settings, setup.model, setup.problem.chosen_by, setup.request_fields
-    earlier, receipt = tuple(history.segments), setup.receipt
+    history, receipt = setup.history, setup.receipt
+    earlier = tuple(history.segments)
     if earlier:
         finished, host = len(history.rows), earlier[-1]["hostname"]
         _logger.info("Resuming after epoch %d/%d, which was trained on host %s.", finished, settings.epochs, host)
@@ -132,9 +132,9 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     return predictions
 
 
-def select_epoch(setup: TrainingSetup, history: History) -> int:
+def select_epoch(setup: TrainingSetup) -> int:
     """Load the weights of the epoch that [Train] keep selects. Return its number, from 1."""
-    epoch = len(history.rows)
+    epoch, history = len(setup.history.rows), setup.history
     if setup.settings.keep == "best":
         epoch = best_epoch(history.rows, setup.problem.chosen_by)
     if epoch != len(history.rows):
@@ -223,3 +223,79 @@ def _log_epoch(row: Mapping[str, float], epochs: int) -> None:
         f"loss {row['test_loss']:.3f}" if accuracy is None else f"accuracy {accuracy:.2%}",
         *(row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
     )
+
+
+def save_checkpoint(
+    folder: Path, model: keras.Model, history: History, *, fingerprint: str, used: Mapping, belongs_to: Mapping
+) -> None:
+    """Publish a checkpoint of the last epoch in ``folder`` and remove earlier checkpoints.
+
+    ``used`` is JSON data, the hardware and computation that must be equal to resume. ``belongs_to`` has the experiment
+    and the artifacts that retention keeps for this checkpoint.
+    """
+    epoch = len(history.rows)
+    final = folder / f"epoch-{epoch:06d}"
+    content = {"rows": history.rows, "segments": history.segments, "seconds": history.seconds}
+    with publishing(final) as temporary:
+        (temporary / _STATE_NAME).write_bytes(save(copied_values(variables_of(model, optimizer=True))))
+        if history.best:
+            (temporary / _BEST_NAME).write_bytes(save(history.best))
+        (temporary / _HISTORY_NAME).write_text(json.dumps(content), encoding="utf-8")
+        identity = {"run": fingerprint, "epoch": epoch, "used": dict(used)}
+        write_manifest(temporary, stage="checkpoint", identity=identity, details={"belongs_to": dict(belongs_to)})
+    for checkpoint in folder.glob("epoch-*"):
+        if checkpoint != final:
+            discard(checkpoint)
+
+
+def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
+    """Peak disk space in bytes beyond the present checkpoints: two checkpoints, or a checkpoint and two models."""
+    model_bytes, optimizer_bytes = (
+        sum(4 * math.prod(variable.shape) for variable in owner.variables) for owner in (model, model.optimizer)
+    )
+    checkpoint_bytes = optimizer_bytes + model_bytes * (2 if keep_best else 1)
+    return max(0, checkpoint_bytes + max(checkpoint_bytes, 2 * model_bytes) - used_bytes(folder))
+
+
+def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:
+    """Load the newest valid checkpoint of this run into ``model``. Checkpoints with another ``used`` are ignored.
+
+    Return the history of the run, which is empty if no checkpoint is valid.
+    """
+    for candidate in sorted(folder.glob("epoch-*"), reverse=True):
+        try:
+            manifest = read_manifest(candidate)
+            check_contents(candidate, manifest)
+        except DamagedArtifactError as error:
+            _logger.warning("Ignoring a damaged checkpoint. %s", error)
+            continue
+        identity = manifest["identity"]
+        if identity.get("run") != fingerprint:
+            continue
+        saved = identity.get("used") or {}
+        differing = {name: saved.get(name) for name, value in used.items() if saved.get(name) != value}
+        if differing:
+            expected = {name: used[name] for name in differing}
+            _logger.warning("Ignoring checkpoint %s, because it used %s, not %s.", candidate.name, differing, expected)
+            continue
+        state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
+        if state.keys() == variables.keys():
+            assign(variables, state)
+            history = History(**json.loads((candidate / _HISTORY_NAME).read_text(encoding="utf-8")))
+            history.restored = len(history.rows)
+            if (candidate / _BEST_NAME).exists():
+                history.best = load_file(candidate / _BEST_NAME)
+            return history
+    return History()
+
+
+def variables_of(model: keras.Model, *, optimizer: bool = False) -> dict[str, keras.Variable]:
+    """Index and path → variable of the model and, on request, of its optimizer."""
+    variables = [*model.variables, *(model.optimizer.variables if optimizer else ())]
+    # Variables may share a path, for example the seed states of two dropout layers.
+    return {f"{index:04d} {variable.path}": variable for index, variable in enumerate(variables)}
+
+
+def copied_values(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
+    """Copies of the values. On a CPU, a converted variable may share memory with the next step."""
+    return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}

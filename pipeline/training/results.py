@@ -25,7 +25,6 @@ from pipeline.runs.metrics import MODEL_NAME, TASK_NAME, TENSORBOARD_NAME, WEIGH
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, host_facts, names, recorded_settings, write_record
 from pipeline.settings.training import MODELS, TrainSettings
 from pipeline.streams.tf_data import InputStream
-from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
 from pipeline.training.setup import EVALUATED_SPLITS, TrainingSetup, evaluation_streams
 from pipeline.training.timing import peak_host_bytes
@@ -88,9 +87,10 @@ def skipped_fields(settings: TrainSettings) -> dict:
     }
 
 
-def result_fields(setup: TrainingSetup, history: History, epoch: int) -> dict:
+def result_fields(setup: TrainingSetup, epoch: int) -> dict:
     """Fields of the record of a finished run. ``epoch``, from 1, is the selected epoch."""
-    rows, stream, placement = history.rows, setup.stream, setup.placement
+    history, stream, placement = setup.history, setup.stream, setup.placement
+    rows = history.rows
     rate = examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
     beginning = setup.beginning
     if (features_seconds := rows[0].get("features_seconds")) is not None:

@@ -7,11 +7,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from pipeline.augmentation import Augmentation
 from pipeline.errors import plural, refuse
@@ -22,6 +23,7 @@ from pipeline.models.build import has_depthwise_convolutions, kind_of_outputs
 from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
+from pipeline.runs.metrics import compiling_epochs
 from pipeline.runs.record import STAGE_PHASES
 from pipeline.settings.training import JAX, refuse_without_validation
 from pipeline.streams.numpy_stream import ColumnStream
@@ -65,8 +67,31 @@ class Clock:
 
 
 @dataclass
+class History:
+    """Finished epochs of a run, including those of earlier processes.
+
+    ``rows`` has the metrics of each epoch, and ``segments`` the epochs of each process as in the record. ``seconds``
+    are per phase of the stage until the newest checkpoint. ``best`` has the variables after the best epoch if [Train]
+    keep is "best". ``restored`` counts the epochs of earlier processes.
+    """
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    segments: list[dict] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    best: dict[str, np.ndarray] | None = None
+    restored: int = 0
+
+    def compiling(self) -> frozenset[int]:
+        """Epochs that included a compilation."""
+        return compiling_epochs({"segments": self.segments, "epochs_restored": self.restored})
+
+
+@dataclass
 class TrainingSetup:
-    """Devices, streams, hardware receipt and compiled model of a training. ``manifest`` is that of the records."""
+    """Devices, streams, hardware receipt and compiled model of a training, and the history of its run.
+
+    ``manifest`` is that of the records.
+    """
 
     request: TrainRequest
     folder: Path
@@ -74,6 +99,7 @@ class TrainingSetup:
     request_fields: Mapping
     placement: Placement
     clock: Clock
+    history: History = field(default_factory=History)
 
     def __post_init__(self) -> None:
         """Open the streams, write the receipt and compile the model."""

@@ -17,7 +17,6 @@ from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
 from pipeline.settings.training import HEAD
 from pipeline.streams.tf_data import InputStream
-from pipeline.training.checkpoint import History
 from pipeline.training.setup import TrainingSetup
 
 # Time limits of the benchmarks.
@@ -29,13 +28,13 @@ _INPUT_WARM_UP_BATCHES, _INPUT_BATCHES = 20, 220
 _logger = logging.getLogger(__name__)
 
 
-def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | None]:
+def measure(setup: TrainingSetup) -> dict[str, float | str | None]:
     """Benchmark the training step and the input stream. The benchmark trains the model.
 
     Returns fields of ``TimeBreakdown``. Seconds and counts are per step, without the epochs that compiled, and
     ``compilation_seconds`` is per run. Unknown values are None. ``not_measured`` is the reason to time no step alone.
     """
-    model, stream, runtime = setup.model, setup.stream, setup.placement.runtime
+    model, stream, runtime, history = setup.model, setup.stream, setup.placement.runtime, setup.history
     rows, compiling, steps = history.rows, history.compiling(), 0
     seconds = epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch

@@ -102,17 +102,17 @@ def _train(setup: TrainingSetup) -> dict:
     """Train and evaluate. Return the fields of the record."""
     settings, clock = setup.settings, setup.clock
     clock.enter("checkpoint")
-    history = restore(setup)
+    restore(setup)
     summaries = Summaries(setup.folder)
-    predictions = train_epochs(setup, history, summaries)
+    predictions = train_epochs(setup, summaries)
     clock.enter("evaluation")
-    epoch = select_epoch(setup, history)
+    epoch, epochs = select_epoch(setup), len(setup.history.rows)
     _logger.info("Evaluating on the test split.")
     test, evaluation = setup.evaluated["test"], setup.problem.evaluation
     validation = setup.evaluated.get("validation")
     run = EvaluatedRun(setup.model, settings, setup.stream, test, setup.manifest, setup.folder, validation)
     with setup.evaluating():
-        known = predictions.get("test") if epoch == len(history.rows) else None
+        known = predictions.get("test") if epoch == epochs else None
         facts, images = evaluation.evaluate(known or evaluation.predict(setup.model, test), run)
         augmentation = settings.test_time_augmentation
         augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, augmentation)
@@ -123,7 +123,7 @@ def _train(setup: TrainingSetup) -> dict:
     save_model(setup)
     # The last steps, because benchmark and profile change the weights.
     clock.enter("measuring")
-    times = measure(setup, history)
+    times = measure(setup)
     clock.enter("profiling")
     if settings.profile_steps:
         _logger.info("Profiling %d training steps for TensorBoard.", settings.profile_steps)
@@ -132,5 +132,5 @@ def _train(setup: TrainingSetup) -> dict:
             setup.model.fit(batches, shuffle=False, verbose=0)
     clock.enter("saving")
     times |= {f"{phase}_seconds": seconds for phase, seconds in clock.seconds().items()}
-    ended = "epochs" if len(history.rows) == settings.epochs else "patience"
-    return {**result_fields(setup, history, epoch), **augmented, "ended": ended, "time_breakdown": times}
+    ended = "epochs" if epochs == settings.epochs else "patience"
+    return {**result_fields(setup, epoch), **augmented, "ended": ended, "time_breakdown": times}

@@ -11,7 +11,7 @@ def setup_module() -> None:
     import keras
 
     from pipeline.artifacts.manifest import read_manifest
-    from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
+    from pipeline.training.loop import History, restore_checkpoint, save_checkpoint
     from pipeline.training.model import compiled_model
 
 

@@ -14,8 +14,8 @@ def setup_module() -> None:
 
     from pipeline.hardware.tensorflow import RUNTIME
     from pipeline.training import timing
-    from pipeline.training.checkpoint import History
     from pipeline.training.process_group import ProcessGroup
+    from pipeline.training.setup import History
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     model = SimpleNamespace(layers=(), steps_per_execution=12)
     runtime = SimpleNamespace(step_flops=lambda model, batch: 7.0 * len(batch[0]))
     placement = SimpleNamespace(runtime=runtime)
-    given = SimpleNamespace(model=model, stream=stream, placement=placement, group=ProcessGroup(), fine_tune="")
-    parts = timing.measure(given, History(rows, [{"first_epoch": 1}]))
+    given = {"model": model, "stream": stream, "placement": placement, "group": ProcessGroup(), "fine_tune": ""}
+    parts = timing.measure(SimpleNamespace(**given, history=History(rows, [{"first_epoch": 1}])))
     assert parts["not_measured"] == "a step took 1.6 s with compilation, too long to repeat it"
     assert parts["step_seconds"] is None
     assert parts["step_flops"] == 7.0 * 32, "its operations are counted all the same"
@@ -95,11 +95,11 @@ def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_recor
     seen = []
     measure = timing.measure
 
-    def watch(setup, history):
+    def watch(setup):
         before = int(setup.model.optimizer.iterations)
         timing.step_alone_seconds(setup.model, setup.stream, RUNTIME, calls=3, steps=2)
         seen.append((setup.model.steps_per_execution, int(setup.model.optimizer.iterations) - before))
-        return measure(setup, history)
+        return measure(setup)
 
     monkeypatch.setattr("pipeline.training.train.measure", watch)
     run(small_records, tmp_path / "a", epochs=1)
