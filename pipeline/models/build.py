@@ -150,11 +150,29 @@ def load_builder(name: str) -> Callable:
 
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
-    """Kind of a model's outputs, "logits", "probabilities" or "values". A model of user code is built and tested."""
+    """Kind of a model's outputs, "logits", "probabilities" or "values".
+
+    A model of user code is built, and tested with a few random examples.
+    """
+    kind = {LABELS: PROBABILITIES, VALUES: VALUES}.get(task.meaning)
     if MODELS.is_ours(name):
-        kinds = {LABELS: PROBABILITIES, VALUES: VALUES}
-        return kinds.get(task.meaning) or getattr(load_builder(name), "outputs", PROBABILITIES)
-    kind = _examined(name, task, precision)
+        return kind or getattr(load_builder(name), "outputs", PROBABILITIES)
+    model = build_for_task(task, name, precision)
+    inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
+    outputs = _outputs(name, model, inputs)
+    expected = (_EXAMINED_EXAMPLES, *task.output_shape)
+    if outputs.shape != expected:
+        raise _refusal(name, f"its outputs have the shape {outputs.shape} instead of {expected}")
+    if task.label_shape == task.input_shape:
+        _check_order(name, model, inputs, outputs, task)
+    _check_saving(name, model, inputs, task, precision)
+    _warn_of_unseeded(name, model, inputs)
+    if kind is None:
+        # This check precedes the sums, because sums of a few examples may be 1 by chance.
+        if _activation(model) == "sigmoid":
+            raise _refusal(name, "a sigmoid returns neither logits nor probabilities. Use softmax or no activation")
+        are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
+        kind = PROBABILITIES if are_probabilities else LOGITS
     _logger.info("Model %s returns %s.", name, kind)
     return kind
 
@@ -200,27 +218,6 @@ def check_training(name: str, model: keras.Model, input_shape: tuple[int, ...], 
             f"{backend} cannot compile a training step: {_summarize(error)}. Replace the layer, pass a "
             "keras.random.SeedGenerator to random operations, or set --Train-backend tensorflow",
         ) from error
-
-
-def _examined(name: str, task: Task, precision: str) -> str:
-    """Determine the kind of outputs of a user's model from a few random examples."""
-    model = build_for_task(task, name, precision)
-    inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
-    outputs = _outputs(name, model, inputs)
-    expected = (_EXAMINED_EXAMPLES, *task.output_shape)
-    if outputs.shape != expected:
-        raise _refusal(name, f"its outputs have the shape {outputs.shape} instead of {expected}")
-    if task.label_shape == task.input_shape:
-        _check_order(name, model, inputs, outputs, task)
-    _check_saving(name, model, inputs, task, precision)
-    _warn_of_unseeded(name, model, inputs)
-    if task.meaning != DISTRIBUTION:
-        return VALUES if task.meaning == VALUES else PROBABILITIES
-    # This check precedes the sums, because sums of a few examples may be 1 by chance.
-    if _activation(model) == "sigmoid":
-        raise _refusal(name, "a sigmoid returns neither logits nor probabilities. Use softmax or no activation")
-    are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
-    return PROBABILITIES if are_probabilities else LOGITS
 
 
 def _outputs(name: str, model: keras.Model, inputs: np.ndarray, *, training: bool = False) -> np.ndarray:
