@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from pipeline.artifacts.publish import replacing
 from pipeline.errors import DamagedArtifactError
 from pipeline.runs.metrics import METRICS_NAME
 from pipeline.runs.record import RECORD_NAME
@@ -64,13 +63,6 @@ def read_result(run_folder: Path, metric: str) -> float | None:
     """Return the validation metric of a finished run. None if it is not a number."""
     path = run_folder / RECORD_NAME
     return getattr(checked(_Validation, read_text(path), path), metric)
-
-
-def write_search(folder: Path, search: Search) -> None:
-    """Write ``<name>.json``, and the best settings as ``<name>.ini``. Each file is replaced as a whole."""
-    for suffix, text in (("ini", search.settings_file), ("json", search.model_dump_json(indent=1) + "\n")):
-        with replacing(folder / f"{search.name}.{suffix}") as temporary:
-            temporary.write_text(text, encoding="utf-8")
 
 
 def read_searches(files: Iterable[Path]) -> Iterator[Search]:

@@ -17,8 +17,9 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from pipeline.artifacts.publish import replacing
 from pipeline.errors import DamagedArtifactError
-from pipeline.runs.search import Search, Trial, write_search
+from pipeline.runs.search import Search, Trial
 from pipeline.settings.search_space import Range, Space
 
 #: Chooses the settings of the next trial.
@@ -107,7 +108,7 @@ class Study:
         return sorted(best, key=lambda trial: (trial.mean() != trial.mean(), self._sign * trial.mean()))
 
     def write(self, experiment: str, requested: int, settings_file: Callable[[Mapping[str, Any]], str]) -> Search:
-        """Write the files of the search. ``settings_file`` formats the best settings."""
+        """Write ``<name>.json``, and the best settings as ``<name>.ini``, which ``settings_file`` formats."""
         with self._lock:
             trials, best = [*map(self._described, self._begun())], self.best()
             values = [trial.values[str(self.seed)] for trial in trials if trial.state == "finished"]
@@ -123,7 +124,9 @@ class Study:
                 importances=get_param_importances(self._study, evaluator=evaluator) if has_importances else {},
                 settings_file=settings_file(best[0].settings) if best else "",
             )
-            write_search(self.folder, search)
+            for suffix, text in (("ini", search.settings_file), ("json", search.model_dump_json(indent=1) + "\n")):
+                with replacing(self.folder / f"{self.name}.{suffix}") as temporary:
+                    temporary.write_text(text, encoding="utf-8")
             return search
 
     def _described(self, trial: FrozenTrial) -> Trial:
