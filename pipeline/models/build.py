@@ -85,8 +85,14 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int, *, is_
         raise _refusal(name, f"it returned {model!r:.100}, not a keras.Model")
     outputs = None if model.built else _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     shape = model.output_shape if outputs is None else outputs.shape
-    has_one = is_single and num_labels == 2 and shape[-1:] == (1,)
-    return _with_both_labels(model, input_shape) if has_one else model
+    if not is_single or num_labels != 2 or shape[-1:] != (1,):
+        return model
+    inputs = keras.Input(input_shape, dtype="uint8")
+    second = model(inputs)
+    # A softmax of -x/2 and x/2 is the sigmoid of x.
+    scales = ((-1, 1), (1, 0)) if _activation(model) == "sigmoid" else ((-0.5, 0), (0.5, 0))
+    both = [keras.layers.Rescaling(scale, offset, dtype="float32")(second) for scale, offset in scales]
+    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")(both), name=model.name)
 
 
 def _with_outputs(model: keras.Model, task: Task, name: str) -> keras.Model:
@@ -116,16 +122,6 @@ def _with_outputs(model: keras.Model, task: Task, name: str) -> keras.Model:
     # A new model then predicts about the mean of the train split, whatever the units.
     scale = keras.layers.Rescaling([*task.deviations], [*task.means], dtype="float32", name="values")
     return keras.Model(inputs, scale(outputs), name=model.name)
-
-
-def _with_both_labels(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
-    """A model with an output per label, from a model with one output for the second of two labels."""
-    inputs = keras.Input(input_shape, dtype="uint8")
-    second = model(inputs)
-    # A softmax of -x/2 and x/2 is the sigmoid of x.
-    scales = ((-1, 1), (1, 0)) if _activation(model) == "sigmoid" else ((-0.5, 0), (0.5, 0))
-    both = [keras.layers.Rescaling(scale, offset, dtype="float32")(second) for scale, offset in scales]
-    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")(both), name=model.name)
 
 
 def _activation(model: keras.Model) -> str:

@@ -36,27 +36,23 @@ def log_run(folder: Path, *, tracking_uri: str) -> str | None:
     which is logged.
     """
     try:
-        return _log(mlflow.MlflowClient(tracking_uri), folder)
+        client, record = mlflow.MlflowClient(tracking_uri), read_record(folder)
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+        query = f"tags.fingerprint = '{record.fingerprint}' and tags.finished_at = '{record.finished_at}'"
+        if runs := client.search_runs([experiment_id], query, max_results=1):
+            return runs[0].info.run_id
+        finished = round(datetime.fromisoformat(record.finished_at).timestamp() * 1000)
+        run_id = client.create_run(experiment_id, start_time=finished, run_name=folder.name).info.run_id
+        params = [Param(name, text) for name, text in _texts(record, "setting", "computation")]
+        tags = [RunTag(name, text) for name, text in _texts(record, "identity", "data", "hardware", "evidence")]
+        client.log_batch(run_id, [*_metrics(folder, record, finished)], params, tags)
+        client.log_artifacts(run_id, str(folder))
+        client.set_terminated(run_id, "FINISHED" if record.status == FINISHED else "KILLED", finished)
     # An error of the server must not discard a trained run.
     except Exception as error:
         _logger.warning("%s", without_userinfo(f"Cannot log to MLflow at {tracking_uri}: {error}"))
         return None
-
-
-def _log(client: mlflow.MlflowClient, folder: Path) -> str:
-    record = read_record(folder)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-    query = f"tags.fingerprint = '{record.fingerprint}' and tags.finished_at = '{record.finished_at}'"
-    if runs := client.search_runs([experiment_id], query, max_results=1):
-        return runs[0].info.run_id
-    finished = round(datetime.fromisoformat(record.finished_at).timestamp() * 1000)
-    run_id = client.create_run(experiment_id, start_time=finished, run_name=folder.name).info.run_id
-    params = [Param(name, text) for name, text in _texts(record, "setting", "computation")]
-    tags = [RunTag(name, text) for name, text in _texts(record, "identity", "data", "hardware", "evidence")]
-    client.log_batch(run_id, [*_metrics(folder, record, finished)], params, tags)
-    client.log_artifacts(run_id, str(folder))
-    client.set_terminated(run_id, "FINISHED" if record.status == FINISHED else "KILLED", finished)
     _logger.info("Logged to MLflow as %s", run_id)
     return run_id
 

@@ -77,8 +77,14 @@ def restore(setup: TrainingSetup) -> None:
     setup.history = history
     setup.clock.spent.update(history.seconds)
     if group.is_chief:
-        needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
-        require_space(setup.folder.parent, needed)
+        model_bytes, optimizer_bytes = (
+            sum(4 * math.prod(variable.shape) for variable in owner.variables)
+            for owner in (setup.model, setup.model.optimizer)
+        )
+        checkpoint_bytes = optimizer_bytes + model_bytes * (2 if setup.settings.keep == "best" else 1)
+        # At the peak, there are two checkpoints, or a checkpoint and two models.
+        needed = checkpoint_bytes + max(checkpoint_bytes, 2 * model_bytes) - used_bytes(checkpoints)
+        require_space(setup.folder.parent, max(0, needed))
 
 
 def train_epochs(setup: TrainingSetup, summaries: Summaries) -> dict[str, Any]:
@@ -246,15 +252,6 @@ def save_checkpoint(
     for checkpoint in folder.glob("epoch-*"):
         if checkpoint != final:
             discard(checkpoint)
-
-
-def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
-    """Peak disk space in bytes beyond the present checkpoints: two checkpoints, or a checkpoint and two models."""
-    model_bytes, optimizer_bytes = (
-        sum(4 * math.prod(variable.shape) for variable in owner.variables) for owner in (model, model.optimizer)
-    )
-    checkpoint_bytes = optimizer_bytes + model_bytes * (2 if keep_best else 1)
-    return max(0, checkpoint_bytes + max(checkpoint_bytes, 2 * model_bytes) - used_bytes(folder))
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:

@@ -49,7 +49,14 @@ class ProcessGroup:
         import jax
 
         if self.is_chief:
-            self._check_address()
+            try:
+                family, *_, own = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+                socket.create_server(own[:2], family=family).close()
+            except OSError as error:
+                raise SettingsError(
+                    f"[Train] coordinator_address: process 0 cannot listen at {self.host}:{self.port} "
+                    f"({error.strerror}). Pass an address of this host with a free port."
+                ) from error
         address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         # Under srun, JAX detects the GPUs of this process. Elsewhere, detection may search the network.
         is_of_slurm = "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_PROCID") == str(self.rank)
@@ -99,16 +106,6 @@ class ProcessGroup:
                 f"{', '.join(f'{each} (process {rank})' for rank, each in enumerate(values))}. Start all processes on "
                 "one storage root and on devices of the same kind."
             )
-
-    def _check_address(self) -> None:
-        try:
-            family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-            socket.create_server(address[:2], family=family).close()
-        except OSError as error:
-            raise SettingsError(
-                f"[Train] coordinator_address: process 0 cannot listen at {self.host}:{self.port} ({error.strerror}). "
-                "Pass an address of this host with a free port."
-            ) from error
 
 
 def process_group(settings: TrainSettings, environment: Mapping[str, str] | None = None) -> ProcessGroup:

@@ -47,9 +47,15 @@ def measure(setup: TrainingSetup) -> dict[str, float | str | None]:
         # Counting runs no step, so it suits several processes too. CPU kernels differ between machines.
         with without_fast_kernels():
             fields["step_flops"] = runtime.step_flops(model, batch)
-        reason = _reason(processes=setup.group.processes)
-        if setup.group.processes == 1:
-            steps, reason = _steps_to_time(setup, step, epoch_seconds(rows, ()) / stream.steps_per_epoch)
+        with_compilation = epoch_seconds(rows, ()) / stream.steps_per_epoch
+        if setup.group.processes > 1:
+            reason = _reason(processes=setup.group.processes)
+        elif step is None and with_compilation > STEP_BUDGET_SECONDS:
+            reason = _reason(with_compilation, compiling=True)
+        else:
+            # Training may have measured no step without compilation.
+            one_step = step or step_alone_seconds(model, stream, runtime, steps=1, calls=0)
+            steps, reason = steps_per_call(one_step, model.steps_per_execution), _reason(one_step)
     if not steps:
         _logger.info("Benchmark skipped: %s", reason)
         return fields | {"not_measured": reason}
@@ -61,16 +67,6 @@ def measure(setup: TrainingSetup) -> dict[str, float | str | None]:
     if step is not None:
         fields["input_wait_share"] = input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
     return fields | {"not_measured": None}
-
-
-def _steps_to_time(setup: TrainingSetup, step: float | None, compiling: float) -> tuple[int, str]:
-    """Steps per timed call, or 0 and the reason. ``compiling`` is seconds per step with compilation."""
-    if step is None:
-        if compiling > STEP_BUDGET_SECONDS:
-            return 0, _reason(compiling, compiling=True)
-        # Training measured no step without compilation.
-        step = step_alone_seconds(setup.model, setup.stream, setup.placement.runtime, steps=1, calls=0)
-    return steps_per_call(step, setup.model.steps_per_execution), _reason(step)
 
 
 def steps_per_call(step_seconds: float, steps_per_execution: int) -> int:
