@@ -43,30 +43,22 @@ class Surprises:
     correct: np.ndarray
 
 
-class Surprise(keras.layers.Layer):
-    """Layer from int labels (batch, length) and outputs (batch, length, n) to float32 (nats, correct) per token."""
-
-    def __init__(self, from_logits: bool) -> None:
-        super().__init__(dtype="float32")
-        self._from_logits = from_logits
-
-    def call(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-        """Return nats, and 1 for a correct prediction, in the last axis of (batch, length, 2)."""
-        labels, outputs = keras.ops.cast(labels, "int32"), keras.ops.cast(outputs, "float32")
-        logs = keras.ops.log_softmax(outputs) if self._from_logits else keras.ops.log(outputs + MIN_PROBABILITY)
-        nats = -keras.ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
-        return keras.ops.stack([nats, keras.metrics.sparse_categorical_accuracy(labels, outputs)], axis=-1)
-
-
 @lru_cache(maxsize=1)
 def _with_surprise(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
-    """Append ``Surprise`` to the model. The result is cached because tracing takes a second."""
+    """Model from tokens and labels, int (batch, length), to the nats of each label and 1 if it was predicted.
+
+    The result is float32 (batch, length, 2). It is cached because tracing takes a second.
+    """
     # JAX distributes a model over its devices automatically.
     strategy = getattr(model, "distribute_strategy", None)
     with strategy.scope() if strategy else contextlib.nullcontext():
         tokens, labels = keras.Input(shape, dtype="uint8"), keras.Input(shape, dtype="int32")
-        surprise = Surprise(kind_trained_on(model) == LOGITS)(labels, model(tokens, training=False))
-        return keras.Model([tokens, labels], surprise)
+        outputs = keras.ops.cast(model(tokens, training=False), "float32")
+        is_of_logits = kind_trained_on(model) == LOGITS
+        logs = keras.ops.log_softmax(outputs) if is_of_logits else keras.ops.log(outputs + MIN_PROBABILITY)
+        nats = -keras.ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
+        is_predicted = keras.ops.equal(keras.ops.argmax(outputs, axis=-1), labels)
+        return keras.Model([tokens, labels], keras.ops.stack([nats, keras.ops.cast(is_predicted, "float32")], axis=-1))
 
 
 def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = "none") -> Surprises:
