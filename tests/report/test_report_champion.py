@@ -326,6 +326,14 @@ def test_losses_of_a_single_example_are_compared(make_run, after, p_value):
     assert report.gate.passed
 
 
+def test_a_diverged_run_whose_file_has_the_mean_in_place_of_nan_is_worse(retrained):
+    file = retrained[1] / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"test_loss": None}))
+    write_values(retrained[1], np.arange(80.0).reshape(40, 2), np.arange(80.0).reshape(40, 2), REGRESSION)
+    (failure,) = judged(retrained).gate.failures
+    assert "One of them is not finite. The newest run is worse (p = 0)." in failure
+
+
 @pytest.mark.parametrize("unusable", [float("nan"), 1e200], ids=["nan", "infinite"])
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_a_run_with_a_loss_that_is_not_finite_is_worse_than_one_with_a_finite_loss(make_run, unusable):

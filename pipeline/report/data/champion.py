@@ -133,10 +133,15 @@ def _is_alike(run: Run, other: Run) -> bool:
 
 
 def _compare(champion: Run, newest: Run, before: Answers, after: Answers) -> Comparison:
+    sign = 1 if results_of(newest.problem).ranking.metric == "test_accuracy" else -1
+    # The predictions of a diverged model are replaced in its files.
+    before, after = (
+        replace(one, values=one.values + np.nan) if sign == -1 and run.test_loss is None else one
+        for run, one in ((champion, before), (newest, after))
+    )
     if not any(np.isfinite(one.values).all() for one in (before, after)):
         return Comparison(newest, champion, "neither has a finite loss")
     gains = after.values.astype(float) - before.values
-    sign = 1 if results_of(newest.problem).ranking.metric == "test_accuracy" else -1
     total = _difference("", before.values, after.values, sign)
     interval = interval_of(gains, is_share=sign == 1) if np.isfinite(gains).all() else ()
     labels = [_difference(name, before.labels[name], right) for name, right in after.labels.items() if len(right)]
