@@ -169,12 +169,13 @@ def results_of(problem: str) -> Results:
 
 
 def merit(problem: str, metrics: Mapping[str, float | None]) -> float:
-    """Return a number that is greater for a better run of the same problem, −∞ if its metric is unknown.
+    """Return a number that is greater for a better run of the same problem, −∞ if its metric or loss is unknown.
 
-    ``metrics`` are those of the test split, by their names in a record.
+    ``metrics`` are those of the test split, by their names in a record. A model that returns NaN has no loss, but by
+    the rules of argmax it predicts the first label, which may be the most frequent one.
     """
     metric = results_of(problem).ranking.metric
     value = metrics[metric]
-    if value is None or math.isnan(value):
+    if any(one is None or math.isnan(one) for one in (value, metrics["test_loss"])):
         return -math.inf
     return value if metric == "test_accuracy" else -value

@@ -40,8 +40,8 @@ class ReportSettings(StageSettings, section="Report"):
     """Learning rates of the requested runs."""
     min_test_accuracy: Annotated[float, number(0, 1)] = 0.0
     """Lowest test accuracy that a requested run may have. A run that misses a threshold ends the command with exit code
-    9 after the report is written. If any threshold is set, the same applies to a skipped run, a placeholder dataset and
-    a fallback device. 0 means no threshold."""
+    9 after the report is written. If any threshold is set, the same applies to a skipped run, a placeholder dataset, a
+    fallback device and a test loss that is not finite. 0 means no threshold."""
     max_test_loss: Annotated[float, number(0, 1_000)] = 0.0
     """Highest test loss that a requested run may have, for a text in nats. 0 means no threshold."""
     max_regression_sigma: Annotated[float, number(0, 1_000)] = 0.0

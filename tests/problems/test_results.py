@@ -22,6 +22,8 @@ def test_images_are_judged_by_accuracy_and_texts_by_loss():
 def test_a_run_without_a_metric_ranks_last(problem, figure):
     assert merit(problem, {"test_accuracy": figure, "test_loss": figure}) == -math.inf
     assert merit(problem, {"test_accuracy": 0.0, "test_loss": 1e38}) > -math.inf
+    # NaN counts as the first label.
+    assert merit(problem, {"test_accuracy": 0.9, "test_loss": figure}) == -math.inf
 
 
 def test_another_way_to_judge_runs_trains_none_of_them_again():

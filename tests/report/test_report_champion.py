@@ -330,8 +330,9 @@ def test_a_diverged_run_whose_file_has_the_mean_in_place_of_nan_is_worse(retrain
     file = retrained[1] / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"test_loss": None}))
     write_values(retrained[1], np.arange(80.0).reshape(40, 2), np.arange(80.0).reshape(40, 2), REGRESSION)
-    (failure,) = judged(retrained).gate.failures
-    assert "One of them is not finite. The newest run is worse (p = 0)." in failure
+    failures = judged(retrained).gate.failures
+    assert "its test loss is not finite" in failures[0]
+    assert "One of them is not finite. The newest run is worse (p = 0)." in failures[1]
 
 
 @pytest.mark.parametrize("unusable", [float("nan"), 1e200], ids=["nan", "infinite"])

@@ -53,7 +53,7 @@ def test_a_loss_above_what_is_allowed_fails_the_gate(make_run, allowed, loss, fa
     outcome = build_report([make_run(test_loss=loss)], current=[RUN["fingerprint"]], gate=gate).gate
     assert outcome.max_test_loss == allowed
     assert outcome.passed == (failure is None)
-    assert failure is None or failure in outcome.failures[0]
+    assert failure is None or failure in outcome.failures[-1]
 
 
 def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_not_judged(make_run, tmp_path):
@@ -92,6 +92,7 @@ NO_EVIDENCE = [
     ({"dataset": "synthetic", "dataset_verified": False}, "CIFAR-10 was requested, but the run used synthetic"),
     ({"requested_device": "gpu", "mismatch": MISMATCH}, "gpu was requested, but the run used cpu"),
     ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, but no measurement confirms"),
+    ({"test_accuracy": 0.95, "test_loss": None}, "its test loss is not finite"),
 ]
 
 

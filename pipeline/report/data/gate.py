@@ -72,6 +72,8 @@ def _objection(run: Run) -> str:
         return f"{data} was requested, but the run used {dataset_name(run.dataset)}"
     if is_fallback(run):
         return f"{requested} was requested, but the run used {effective}"
+    if run.test_loss is None:
+        return "its test loss is not finite"
     if run.requested_device != "auto" and not run.device_verified:
         return f"{requested} was requested, but no measurement confirms that the run used it"
     return ""
