@@ -37,7 +37,7 @@ config_files.load()
 from tasks import lineage
 from tasks.data import Records, Source
 from tasks.export import Export
+from tasks.nightly import Nightly
 from tasks.report import Report
-from tasks.schedule.nightly import Nightly
 from tasks.settings import Experiment, Force, Metrics, Notify, Storage
 from tasks.train import Train

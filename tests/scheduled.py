@@ -10,7 +10,7 @@ import time_machine
 from luigi_process import FAST, PROJECT, Luigi
 from prometheus_client.parser import text_string_to_metric_families
 
-from tasks.schedule.scheduled import Outcome, read_outcome
+from tasks.scheduled import Outcome, read_outcome
 
 TODAY = datetime.now(UTC).date()
 DAY = "2026-11-01"

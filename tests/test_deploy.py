@@ -16,7 +16,7 @@ from test_docs_blocks import parse_command
 
 from pipeline.settings.training import TrainSettings
 from pipeline.training.process_group import process_group
-from tasks.schedule.scheduled import outcome_from_systemd
+from tasks.scheduled import outcome_from_systemd
 
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

@@ -113,7 +113,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if not all(stage.is_resolved() for stage in stages):
         raise SettingsError("clean-stale: the source is not built yet. Run the pipeline with these settings first.")
     # It imports the schema of a run, which takes longer than the status.
-    from tasks.schedule.retention import find_stale, remove
+    from tasks.retention import find_stale, remove
 
     root = root_folder()
     lock.hold(root, on_busy=Storage().on_busy)

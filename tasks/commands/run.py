@@ -128,7 +128,7 @@ def _settings_of(run: str, settings: Sequence[str]) -> list[str]:
 
 def nightly(parser: Parser, argv: Sequence[str]) -> int:
     """Make a scheduled run, keep its dated report and send a message if the outcome changed."""
-    from tasks.schedule import scheduled
+    from tasks import scheduled
 
     words = _with_task(parser, argv, "Nightly")
     console.configure()
@@ -141,7 +141,7 @@ def nightly(parser: Parser, argv: Sequence[str]) -> int:
 
 def report_killed(parser: Parser, argv: Sequence[str]) -> int:
     """Record a scheduled run that was killed, as systemd describes it."""
-    from tasks.schedule import scheduled
+    from tasks import scheduled
 
     console.configure()
     with scheduled.settings(_with_task(parser, argv, "Nightly")):

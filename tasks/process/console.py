@@ -140,7 +140,7 @@ def _follow(event: str, task: luigi.Task, error: BaseException | None = None) ->
 
 
 def _tell_supervisor(event: str, task: str, error: BaseException | None) -> None:
-    """Report an event of a task, or an error that ends the process, see tasks/schedule/scheduled.py."""
+    """Report an event of a task, or an error that ends the process, see tasks/scheduled.py."""
     descriptor = os.environ.get(EVENTS_VARIABLE, "")
     if descriptor.isdigit():
         reason = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST_REASON]

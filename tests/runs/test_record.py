@@ -45,7 +45,7 @@ def test_a_new_setting_is_recorded(wider):
 
 
 def test_a_new_setting_is_a_label_of_the_metrics_for_monitoring(wider, tmp_path):
-    from tasks.schedule.scheduled import Outcome, write_metrics
+    from tasks.scheduled import Outcome, write_metrics
 
     runs = [Wider(**RUN, dropout=dropout) for dropout in (0.1, 0.2)]
     outcome = Outcome(task="Nightly", started_at="2026-11-20T02:00:00+00:00", seconds=1.0, exit_code=0)

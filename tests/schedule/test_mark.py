@@ -9,9 +9,9 @@ import pytest
 from report_runs import RUN
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
+from tasks import retention
 from tasks.process import command_line
-from tasks.schedule import retention
-from tasks.schedule.retention import find_stale, mark, read_artifacts
+from tasks.retention import find_stale, mark, read_artifacts
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import tenacity
 
 from pipeline.errors import SettingsError
 from pipeline.settings.storage import MetricsSettings, NotifySettings
+from tasks import scheduled
 from tasks.process import command_line
-from tasks.schedule import scheduled
-from tasks.schedule.scheduled import Outcome
+from tasks.scheduled import Outcome
 
 FAILED = Outcome(
     task="Nightly 2026-11-20",

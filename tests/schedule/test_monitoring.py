@@ -8,7 +8,7 @@ from report_runs import SKIPPED as SKIPPED_RUN
 from scheduled import samples
 
 from pipeline.runs.record import RunRecord
-from tasks.schedule.scheduled import Outcome, write_metrics
+from tasks.scheduled import Outcome, write_metrics
 
 RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "test_accuracy": 0.739})
 ENDED = Outcome(

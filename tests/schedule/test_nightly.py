@@ -86,8 +86,7 @@ def test_a_folder_without_a_date_is_no_dated_report(tmp_path):
 
 
 def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
-    from tasks import Nightly
-    from tasks.schedule import nightly
+    from tasks import Nightly, nightly
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2025, 11, 1) + timedelta(days=n) for n in range(12)]
@@ -101,8 +100,7 @@ def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
 
 
 def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, monkeypatch):
-    from tasks import Nightly
-    from tasks.schedule import nightly
+    from tasks import Nightly, nightly
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2026, 11, day) for day in (1, 2)]
@@ -117,8 +115,7 @@ def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, mon
 @pytest.fixture
 def dated(tmp_path, monkeypatch):
     """The task of a date, with thresholds that a test sets, and the locks that it takes."""
-    from tasks import Nightly
-    from tasks.schedule import nightly
+    from tasks import Nightly, nightly
 
     monkeypatch.setattr(nightly, "history_folder", lambda: tmp_path / "report" / "history")
     # Luigi returns the same object for the same parameters.
@@ -170,7 +167,7 @@ def test_a_damaged_report_is_not_complete_although_it_was_checked(dated, caplog)
 
 def test_a_past_date_is_complete_although_its_report_is_damaged(dated, caplog, monkeypatch):
     dated.folder.mkdir(parents=True)
-    monkeypatch.setattr("tasks.schedule.nightly.is_past", lambda day: day == dated.date)
+    monkeypatch.setattr("tasks.nightly.is_past", lambda day: day == dated.date)
     assert dated.complete()
     assert (dated.locks, caplog.messages) == ([], [])
 

@@ -14,10 +14,9 @@ from scheduled import days_ago, nightly
 from pipeline.artifacts.manifest import FETCHED_NAME, read_manifest, seal, write_fetched, write_manifest
 from pipeline.runs.record import RunRecord
 from pipeline.settings.report import SWEPT
-from tasks import remote_cache
+from tasks import remote_cache, retention
 from tasks.report import DatedReport
-from tasks.schedule import retention
-from tasks.schedule.retention import Artifact, read_artifacts, superfluous_runs
+from tasks.retention import Artifact, read_artifacts, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -122,7 +121,7 @@ def test_dated_reports_go_by_their_dates_and_the_newest_stays(tmp_path, monkeypa
     monkeypatch.setattr(retention, "read_dated_reports", lambda _: reports)
     monkeypatch.setattr(retention, "remove", gone.append)
     monkeypatch.setattr(retention, "_roots", lambda *_: set())
-    for module in ("tasks.schedule.retention", "tasks.report"):
+    for module in ("tasks.retention", "tasks.report"):
         monkeypatch.setattr(f"{module}.Storage", lambda: SimpleNamespace(keep_runs=1, keep_days=keep_days))
     assert not retention.apply_limits([])
     assert gone == going

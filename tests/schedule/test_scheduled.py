@@ -13,9 +13,9 @@ from listeners import listening_mail
 from luigi_process import PROJECT, TINY
 from scheduled import DAY, Unattended, samples
 
+from tasks import scheduled
 from tasks.process import console
-from tasks.schedule import scheduled
-from tasks.schedule.scheduled import CHANNELS, SCHEMA_VERSION, Outcome, read_outcome, write_outcome
+from tasks.scheduled import CHANNELS, SCHEMA_VERSION, Outcome, read_outcome, write_outcome
 
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
 

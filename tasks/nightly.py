@@ -73,7 +73,7 @@ class Nightly(luigi.Task):
     def run(self) -> None:
         """Keep a copy of the report for the date."""
         # Imported here, because the schema of a run imports pydantic, a fifth of the time of a run without work.
-        from tasks.schedule import retention
+        from tasks import retention
 
         if retention.apply_limits(stages_up_to(self.report)):
             # The report shows runs that were removed.

@@ -1,1 +1,0 @@
-"""Scheduled runs, with dated reports, notifications, metrics and retention."""
