@@ -34,9 +34,9 @@ from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from pipeline.optional_packages import install_command
 from pipeline.problems.problem import units_of
 from tasks import config_files
-from tasks.process import command_line, console
+from tasks.process import console
 from tasks.report import Report
-from tasks.settings import Metrics, Notify, report_page, root_folder, schedule_name
+from tasks.settings import Metrics, Notify, child_command, in_force, outcome_path, report_page, words_and_flags
 from tasks.stage import stages_up_to
 from tasks.train import Train
 
@@ -148,14 +148,6 @@ def outcome_from_systemd(environment: Mapping[str, str]) -> Outcome:
     )
 
 
-def outcome_path() -> Path | None:
-    """Path of ``last_outcome.json``, one per experiment. None if the settings name no usable root."""
-    with contextlib.suppress(PipelineError):
-        name = schedule_name()
-        return root_folder() / (f"last_outcome-{name}.json" if name else "last_outcome.json")
-    return None
-
-
 def redact(text: str, secrets: set[str]) -> str:
     """The text without the secrets, and without user names and passwords in addresses."""
     for secret in sorted((s for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True):
@@ -231,7 +223,7 @@ def _as_text(content: Mapping[str, object]) -> str:
 @contextlib.contextmanager
 def settings(argv: Sequence[str]) -> Iterator[None]:
     """Apply the settings of the run. If they are refused, only those of storage and notifications count."""
-    flags = command_line.words_and_flags(argv)[1].items()
+    flags = words_and_flags(argv)[1].items()
     words = [flag if value is None else f"{flag}={value}" for flag, value in flags]
     storage = [word for word in words if word.lower().startswith("--storage")]
     notify = [word for word in words if word.startswith(("--Notify-", "--Metrics-"))]
@@ -240,7 +232,7 @@ def settings(argv: Sequence[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for words in (argv, [report, *storage, *notify], [report, no_root, *notify], [report, no_root]):
             try:
-                stack.enter_context(command_line.in_force(["--module", "tasks", *words]))
+                stack.enter_context(in_force(["--module", "tasks", *words]))
                 Notify(), Metrics()
                 break
             except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
@@ -260,7 +252,7 @@ def run_child(argv: Sequence[str]) -> Outcome:
     started, clock = datetime.now(UTC), time.monotonic()
     # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
     events = os.memfd_create("events")
-    command, environment = command_line.child_command(*argv, **{console.EVENTS_VARIABLE: str(events)})
+    command, environment = child_command(*argv, **{console.EVENTS_VARIABLE: str(events)})
     streams = {"pass_fds": [events], "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
     process = subprocess.Popen(command, env=environment, cwd=config_files.project_folder(), **streams)
     signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
@@ -275,7 +267,7 @@ def run_child(argv: Sequence[str]) -> Outcome:
     stage, reason = console.what_failed(events)
     if not reason:
         reason = f"ended by {signal.Signals(-code).name}" if code < 0 else last[-1] if last else ""
-    words, flags = command_line.words_and_flags(argv)
+    words, flags = words_and_flags(argv)
     experiment = config_files.requested_experiment()
     task = (*words[:1], flags.get("--date"), experiment and f"of {experiment}")
     return Outcome(

@@ -147,10 +147,10 @@ def test_every_section_of_a_task_is_written():
     ],
 )
 def test_a_renamed_setting_is_refused_with_its_new_name(former, new):
-    from tasks.process import command_line
+    from tasks.settings import check_command_line
 
     with pytest.raises(SettingsError, match=rf"{former}\. Did you mean '{new}'\?"):
-        command_line.check(["Report", former, "5"])
+        check_command_line(["Report", former, "5"])
 
 
 def test_every_default_and_example_is_valid():

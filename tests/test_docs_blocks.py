@@ -34,7 +34,7 @@ from pipeline.errors import PipelineError, SettingsError
 from pipeline.settings import SECTIONS
 from pipeline.settings.experiments import experiment_files
 from pipeline.settings.schema import Setting, settings_of
-from tasks.process import command_line
+from tasks.settings import check_command_line
 
 OMITTED = {PROJECT / "docs" / "LOG.md", PROJECT / "docs" / "changelog.md"}
 _DOCUMENTS = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -128,7 +128,7 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
 
     def check(line: Sequence[str], others: Sequence[str] = ()) -> None:
         try:
-            command_line_check(line, others)
+            check_command_line(line, others)
         except PipelineError as error:
             raise _Parsed(error) from error
         raise _Parsed
@@ -137,10 +137,10 @@ def parse_command(argv: Sequence[str], folder: Path) -> None:
         stack.enter_context(
             in_process.started("tensorcraft", *argv, cwd=folder, env={**os.environ, "HOME": str(folder)})
         )
-        command_line_check = command_line.check
-        stack.enter_context(mock.patch.object(command_line, "in_force", check))
+        for module in ("tasks.commands", "tasks.commands.run", "tasks.scheduled"):
+            stack.enter_context(mock.patch(f"{module}.in_force", check))
         # train-local starts processes.
-        start = mock.patch.object(command_line, "child_command", lambda *words: check(["--module", "tasks", *words]))
+        start = mock.patch("tasks.commands.run.child_command", lambda *words: check(["--module", "tasks", *words]))
         stack.enter_context(start)
         try:
             dispatch(list(argv))

@@ -17,8 +17,7 @@ from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
 from tasks.config_files import EXPERIMENT_FLAG
 from tasks.data import Source
-from tasks.process import command_line
-from tasks.settings import champion, root_folder
+from tasks.settings import champion, in_force, root_folder
 from tasks.stage import Stage, stages_up_to
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
             values, others = parser.parse_known_args(own)
             settings += others
             words = ["--module", "tasks", "Report", *settings]
-            with command_line.in_force(words, parser.flags()) as luigi_parser:
+            with in_force(words, parser.flags()) as luigi_parser:
                 return body(values, stages_up_to(luigi_parser.get_task_obj()))
 
         run.__doc__ = body.__doc__

@@ -34,8 +34,8 @@ from pipeline.sources.file_source import kind_at
 from tasks import remote_cache
 from tasks.commands import A_RUN, Parser, not_empty, run_folder
 from tasks.data import Records
-from tasks.process import command_line, console, interrupt
-from tasks.settings import Storage, root_folder
+from tasks.process import console, interrupt
+from tasks.settings import Storage, child_command, in_force, require_scheduler, root_folder, words_and_flags
 from tasks.train import Train
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run(parser: Parser, argv: Sequence[str]) -> int:
 
 
 def _with_source(argv: Sequence[str]) -> list[str]:
-    words, flags = command_line.words_and_flags(argv)
+    words, flags = words_and_flags(argv)
     # Tasks of Luigi begin with a capital letter, and so may a folder.
     is_task = bool(words) and words[0][:1].isupper() and not Path(words[0]).exists()
     if not words or is_task or words[0] in Register.task_names():
@@ -80,17 +80,17 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
     arguments = ["--module", "tasks", *_with_task(parser, argv, task)]
     is_in_group = any("processes" in word for word in arguments)
     is_in_group |= luigi.configuration.get_config().get("Train", "processes", "1") != "1"
-    with command_line.in_force(arguments):
+    with in_force(arguments):
         # Process 0 runs the stages. The others train with it.
         if is_in_group and {"Report", "Train", "Export"} & {*arguments} and not (train := Train()).group.is_chief:
             train.follow()
             return 0
-        command_line.require_scheduler()
+        require_scheduler()
     try:
         luigi.retcodes.run_with_retcodes(arguments)
     except SystemExit as ended:
         if ended.code == 0:
-            with command_line.in_force(arguments):
+            with in_force(arguments):
                 remote_cache.put_pending()
         raise
     return 0
@@ -109,7 +109,7 @@ def export(parser: Parser, argv: Sequence[str]) -> int:
 
 def _settings_of(run: str, settings: Sequence[str]) -> list[str]:
     """The flags that repeat a run. SettingsError: they would train another run now."""
-    with command_line.in_force(["--module", "tasks", "Report", *settings]):
+    with in_force(["--module", "tasks", "Report", *settings]):
         from pipeline.runs.record import read_record
 
         folder = run_folder("--run", run)
@@ -117,7 +117,7 @@ def _settings_of(run: str, settings: Sequence[str]) -> list[str]:
         if fetched := read_fetched(folder):
             raise SettingsError(f"--run: {folder.name} is from {fetched['remote']}. Pass its settings instead.")
         flags = shlex.split(read_record(folder).origin.command())[2:]
-    with command_line.in_force(["--module", "tasks", "Report", *flags, *settings]):
+    with in_force(["--module", "tasks", "Report", *flags, *settings]):
         if not Train().is_resolved() or Train().output().folder != folder:
             raise SettingsError(
                 f"--run: expected a run of the present code, data and configuration, got {folder.name}. Restore them, "
@@ -166,7 +166,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     interrupt.listen()
     ranks = range(arguments.processes)
     with suppress(KeyboardInterrupt):
-        return _run_children([command_line.child_command("Report", *flags, f"--Train-process-id={n}") for n in ranks])
+        return _run_children([child_command("Report", *flags, f"--Train-process-id={n}") for n in ranks])
     return 128 + signal.SIGINT
 
 
@@ -206,7 +206,7 @@ def free_port() -> int:
 
 def _with_task(parser: Parser, argv: Sequence[str], task: str) -> list[str]:
     settings = parser.parse_known_args(argv)[1]
-    return settings if command_line.words_and_flags(settings)[0] else [task, *settings]
+    return settings if words_and_flags(settings)[0] else [task, *settings]
 
 
 def search(parser: Parser, argv: Sequence[str]) -> int:
@@ -221,7 +221,7 @@ def search(parser: Parser, argv: Sequence[str]) -> int:
     if arguments.trials < 1:
         parser.error("--trials: expected 1 or more")
     space = parse_space(arguments.space)
-    with command_line.in_force(["--module", "tasks", "Train", *flags], parser.flags()):
+    with in_force(["--module", "tasks", "Train", *flags], parser.flags()):
         train, records = Train(), Records()
         try:
             from pipeline.runs.study import Study
@@ -322,7 +322,7 @@ def _epochs(train: Train, metric: str) -> dict[int, float]:
 
 def _child(task: str, flags: Sequence[str], is_hopeless: Callable[[], bool] | None = None) -> int | None:
     """Run a stage in a child process. Return its exit code, or None if it was interrupted because it is hopeless."""
-    return _run_children([command_line.child_command(task, *flags, "--Storage-on-busy=wait")], is_hopeless)
+    return _run_children([child_command(task, *flags, "--Storage-on-busy=wait")], is_hopeless)
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

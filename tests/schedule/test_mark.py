@@ -10,13 +10,13 @@ from report_runs import RUN
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from tasks import retention
-from tasks.process import command_line
 from tasks.retention import find_stale, mark, read_artifacts
+from tasks.settings import in_force
 
 
 @pytest.fixture
 def root(tmp_path):
-    with command_line.in_force(["--module", "tasks", "Report", "--Storage-root", str(tmp_path)]):
+    with in_force(["--module", "tasks", "Report", "--Storage-root", str(tmp_path)]):
         yield tmp_path
 
 

@@ -8,8 +8,8 @@ import tenacity
 from pipeline.errors import SettingsError
 from pipeline.settings.storage import MetricsSettings, NotifySettings
 from tasks import scheduled
-from tasks.process import command_line
 from tasks.scheduled import Outcome
+from tasks.settings import in_force
 
 FAILED = Outcome(
     task="Nightly 2026-11-20",
@@ -112,7 +112,7 @@ def test_secrets_are_hidden(text, clean, monkeypatch):
     monkeypatch.setenv("A_TOKEN", "to")
     monkeypatch.setenv("HARMLESS", "nothing")
     address = "https://hooks.example.org/services/T0/B0/abc"
-    with command_line.in_force(["--module", "tasks", "Report", "--Notify-webhook-url", address]):
+    with in_force(["--module", "tasks", "Report", "--Notify-webhook-url", address]):
         assert scheduled.redact(text, scheduled._secrets()) == clean
 
 

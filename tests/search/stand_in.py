@@ -27,9 +27,10 @@ def train(flags: list[str]) -> None:
 
     import tasks
     from pipeline.artifacts.publish import publishing
-    from tasks.process import command_line, lock
+    from tasks.process import lock
+    from tasks.settings import in_force
 
-    with command_line.in_force(["--module", "tasks", "Train", *flags]):
+    with in_force(["--module", "tasks", "Train", *flags]):
         run = tasks.Train()
         rate, seed, root = run.learning_rate, run.seed, run.root
         lock.hold(root, on_busy=tasks.Storage().on_busy)

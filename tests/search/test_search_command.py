@@ -112,7 +112,7 @@ def test_a_run_that_finishes_while_it_is_interrupted_is_finished(luigi, tmp_path
     from pipeline.runs.study import Study
     from pipeline.settings.search_space import parse_space
     from tasks.commands.run import _train
-    from tasks.process import command_line
+    from tasks.settings import in_force
 
     flags = [*DATA, "--Train-epochs", "3"]
     # The source that a run needs.
@@ -126,7 +126,7 @@ def test_a_run_that_finishes_while_it_is_interrupted_is_finished(luigi, tmp_path
     bad = study.begin(9)
     with (
         in_process.started("tasks", env=luigi.environment({})),
-        command_line.in_force(["--module", "tasks", "Train", *flags]),
+        in_force(["--module", "tasks", "Train", *flags]),
     ):
         assert _train(study, study.settings(bad), flags, bad) == (0, 0.1)
 

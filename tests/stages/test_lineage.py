@@ -11,7 +11,7 @@ from listeners import listening_webhook
 from luigi_process import FAST, TINY
 
 from pipeline.artifacts.manifest import read_manifest
-from tasks.process import command_line
+from tasks.settings import in_force
 
 pytest.importorskip("openlineage.client")
 
@@ -54,7 +54,7 @@ def follow_source(tmp_path, environment, *errors, settings=()):
     given = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE")}
     with in_process.started("tasks", cwd=tmp_path, env={**given, "HOME": str(tmp_path), **environment}):
         words = ["--module", "tasks", "Report", "--Storage-root", str(tmp_path), *settings]
-        with command_line.in_force(words):
+        with in_force(words):
             from tasks import Source
 
             stage = Source()

@@ -8,7 +8,7 @@ from luigi.task_register import Register
 
 from pipeline.runs.record import Origin
 from tasks import config_files
-from tasks.process import command_line
+from tasks.settings import in_force
 from tasks.stage import stages_up_to
 from tasks.train import Train
 
@@ -17,7 +17,7 @@ from tasks.train import Train
 def train_of(flags, root):
     """The Train stage of a command line, as in a process of its own."""
     Register.clear_instance_cache()
-    with command_line.in_force(["--module", "tasks", "Report", *flags, "--Storage-root", str(root)]):
+    with in_force(["--module", "tasks", "Report", *flags, "--Storage-root", str(root)]):
         yield Train()
 
 
