@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import math
-import operator
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -132,10 +131,9 @@ def superfluous_runs(runs: Sequence[Artifact], *, keep_runs: int, keep_days: int
         row = (run.experiment, *(getattr(run.record, name) for name in _ROW))
         rows.setdefault(row, []).append(run.folder)
     for experiment in {run.experiment for run in runs}:
-        # If several runs are equally good, the newest is the best.
-        finished = [run for run in runs if run.experiment == experiment and run.record.status == FINISHED]
-        for key in ("finished_at", "merit"):
-            held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
+        if finished := [run for run in runs if run.experiment == experiment and run.record.status == FINISHED]:
+            # If several runs are equally good, the newest is the best.
+            held |= {finished[0].folder, max(finished, key=lambda run: run.merit).folder}
     if keep_days:
         beyond.append({run.folder for run in runs if run.finished_at < now - timedelta(days=keep_days)})
     if keep_runs:
