@@ -9,10 +9,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from luigi.configuration import get_config
+
 from pipeline.errors import SettingsError, closest
 from tasks.commands import COMMANDS, Parser, summary
 from tasks.process import console
-from tasks.settings import log_format_of
+from tasks.settings import words_and_flags
 
 
 def main() -> None:
@@ -29,7 +31,9 @@ def main() -> None:
         known = console.for_the_user(error)
         if known is None:
             raise
-        console.show(known, log_format=log_format_of(sys.argv[1:]))
+        # Luigi may not have parsed the command line, or has refused it.
+        log_format = words_and_flags(sys.argv[1:])[1].get("--Storage-log-format")
+        console.show(known, log_format=log_format or get_config().get("Storage", "log_format", "text"))
         code = known.exit_code
     sys.exit(code)
 

@@ -46,11 +46,7 @@ def existing(name: str) -> list[Path]:
 
 def experiments(suffix: str = ".ini") -> dict[str, Path]:
     """Experiment → settings file, or its file with another suffix."""
-    return experiment_files(*_experiment_folders(), suffix=suffix)
-
-
-def _experiment_folders() -> list[Path]:
-    return [folder / "experiments" for folder in settings_folders()]
+    return experiment_files(*(folder / "experiments" for folder in settings_folders()), suffix=suffix)
 
 
 def take_experiment(argv: list[str]) -> None:
@@ -105,7 +101,7 @@ def check() -> None:
     if _refused:
         raise _refused[0]
     if name := requested_experiment():
-        require_experiment(_experiment_folders(), name)
+        require_experiment([folder / "experiments" for folder in settings_folders()], name)
 
 
 def requested_experiment() -> str:

@@ -56,18 +56,24 @@ class RemoteCache:
         if key not in self._cached:
             self._cached[key] = None
             with self._tolerating_errors(key):
-                self._cached[key] = self._find(kind, fingerprint)
+                if luigi.interface.core().workers == 1 or parent_process() is not None:
+                    self._cached[key] = self.remote.find(kind, fingerprint)
+                else:
+                    from concurrent.futures import ProcessPoolExecutor
+
+                    # Luigi forks its workers from this process. The threads of the library would not survive that.
+                    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+                        self._cached[key] = pool.submit(_find_in_child, kind, fingerprint).result()
         return self._cached[key]
 
     def get(self, kind: str, fingerprint: str, folder: Path) -> bool:
         """Download an artifact. Return whether it is in the folder now."""
-        if not (stored_artifact := self.find(kind, fingerprint)):
-            return False
-        manifest = stored_artifact.manifest
-        _logger.info("%s: downloading %s/%s, %s", manifest["stage"], kind, folder.name, origin_of(manifest))
-        with self._tolerating_errors((kind, fingerprint)):
-            self.remote.fetch(kind, stored_artifact, folder, root=self._root)
-            return True
+        if stored := self.find(kind, fingerprint):
+            stage, origin = stored.manifest["stage"], origin_of(stored.manifest)
+            _logger.info("%s: downloading %s/%s, %s", stage, kind, folder.name, origin)
+            with self._tolerating_errors((kind, fingerprint)):
+                self.remote.fetch(kind, stored, folder, root=self._root)
+                return True
         return False
 
     def put(self, kind: str, folder: Path, *, replace: bool = False, keep: bool = False) -> "Pushed | None":
@@ -101,15 +107,6 @@ class RemoteCache:
                 self.get(kind, fingerprint, folder)
             return outcome
         return None
-
-    def _find(self, kind: str, fingerprint: str) -> "StoredArtifact | None":
-        if luigi.interface.core().workers == 1 or parent_process() is not None:
-            return self.remote.find(kind, fingerprint)
-        from concurrent.futures import ProcessPoolExecutor
-
-        # Luigi forks its workers from this process. The threads of the library would not survive that.
-        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-            return pool.submit(_find_in_child, kind, fingerprint).result()
 
     @contextlib.contextmanager
     def _tolerating_errors(self, about: tuple[str, str] | None = None) -> Iterator[None]:

@@ -218,12 +218,6 @@ def _known_flags(task: str) -> dict[str, luigi.Parameter]:
     return known
 
 
-def log_format_of(argv: Sequence[str]) -> str:
-    """``log_format`` before Luigi parses the command line, or if it refuses it."""
-    in_file = get_config().get("Storage", "log_format", "text")
-    return words_and_flags(argv)[1].get("--Storage-log-format") or in_file
-
-
 def of_this_root(task_id: str) -> str:
     """A task id for a central scheduler, which must distinguish equal tasks of two storage roots."""
     return f"{task_id}_{hashlib.sha256(str(root_folder()).encode()).hexdigest()[:10]}"
