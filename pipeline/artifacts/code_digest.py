@@ -42,7 +42,8 @@ def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str
     """Digests of a module's definitions, and the names of all modules that it may import.
 
     A module of ``pipeline`` counts, and so does a user module that is local or in one of the ``packages`` of the
-    settings. For any other module, the result is None. Imports by a computed name are not detected.
+    settings. For any other module, the result is None. Imports by a computed name are not detected. For modules of
+    ``pipeline``, only imports of ``pipeline`` count.
     """
     top = module.partition(".")[0]
     path = module_path(module)
@@ -54,10 +55,13 @@ def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str
     digest, results = hashlib.sha256(b"\0".join([_version(), package.encode(), content])).hexdigest(), _results()
     if digest not in results:
         try:
-            results[digest] = _read(ast.parse(content), package)
+            tree = ast.parse(content)
         # A compiled module, or a syntax error, which the import reports.
         except (SyntaxError, ValueError):
             return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, []
+        names = {name for imported in _imported(tree, package) for name in _with_packages(imported)}
+        counted = [name for name in sorted(names) if top != "pipeline" or name.startswith("pipeline.")]
+        results[digest] = [definition_digests(tree), counted]
     definitions, imports = results[digest]
     if top == "pipeline":
         return definitions | _template_digests(path), imports
@@ -183,14 +187,6 @@ def _digest(plain: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def _read(tree: ast.Module, package: str) -> list:
-    """Definitions and imports of a module. For modules of ``pipeline``, only imports of ``pipeline`` count."""
-    imports = {name for module in _imported(tree, package) for name in _with_packages(module)}
-    is_user_code = not f"{package}.".startswith("pipeline.")
-    counted = [name for name in sorted(imports) if is_user_code or name.startswith("pipeline.")]
-    return [definition_digests(tree), counted]
-
-
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
     """Yield the names of all modules that any statement may import."""
     for node in ast.walk(tree):
@@ -230,7 +226,7 @@ def _file() -> Path:
 
 @cache
 def _results() -> dict[str, list]:
-    """Cached results of ``_read``, by the digest of the text."""
+    """Cached definitions and imports of modules, by the digest of the text."""
     results = {}
     # An invalid file is ignored.
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
