@@ -1,6 +1,7 @@
 """Settings that are ``auto``: the values that are chosen for number, size and kind of the examples."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -99,3 +100,26 @@ def test_a_run_with_the_chosen_values_is_the_same_run_and_the_record_has_them(tm
     explicit = [f"--Train-{name.replace('_', '-')}={value}" for name, value in chosen.items()]
     states = luigi.status(*TINY, "--Train-epochs", "1", "--Records-image-size", "0", *explicit)
     assert {name: state["state"] for name, state in states.items()}["Train"] == "fresh"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "line"),
+    [
+        (
+            {"problem": "text_classification", "feature_spec": {"text": {"shape": [71]}}, "label_names": ["no", "yes"]},
+            "Data: 1,000 train texts of 71 bytes, 2 labels: no (600), yes (400). Chose epochs = 5 for them.",
+        ),
+        (
+            {"problem": "image_classification", "image": {"shape": [8, 9, 3]}, "label_names": ["no", "yes"]},
+            "Data: 1,000 train images of 8×9×3, 2 labels: no (600), yes (400). Chose epochs = 5 for them.",
+        ),
+    ],
+    ids=["texts", "images"],
+)
+def test_the_line_before_the_training_states_number_size_labels_and_choice(manifest, line):
+    from pipeline.problems import problem_of_records
+    from pipeline.training.train import _described
+
+    manifest = manifest | {"splits": {"train": {"num_examples": 1_000, "label_counts": {"no": 600, "yes": 400}}}}
+    request = SimpleNamespace(chosen={"epochs": 5, "augment": ""})
+    assert _described(request, manifest, problem_of_records(manifest)) == line

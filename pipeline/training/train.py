@@ -87,8 +87,10 @@ def _described(request: TrainRequest, manifest: Mapping, problem: Problem) -> st
     splits = ", ".join(f"{split['num_examples']:,} {name}" for name, split in manifest["splits"].items())
     task, units, names = problem.task(manifest), problem.units, manifest["label_names"]
     shape, labels = "×".join(map(str, task.input_shape)), ""
+    if len(task.input_shape) == 1:
+        shape = f"{shape} {units.plural if task.label_shape else 'bytes'}"
     if task.label_shape:
-        shape, labels = f"{shape} {units.plural}", f", {len(names)} different {units.plural}"
+        labels = f", {len(names)} different {units.plural}"
     elif task.meaning == VALUES:
         labels = f", {plural(len(names), 'value')}: {', '.join(names[:_MAX_LABELS])}"
     elif counts := manifest["splits"]["train"].get("label_counts"):
