@@ -41,6 +41,7 @@ CLASSES, MULTI_LABEL, REGRESSION = "image_classification", "multi_label", "regre
 # As programs write one, in some languages with a comma.
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _TRUTHS = {"false": 0.0, "true": 1.0}
 # Distance of neighboring numbers around 1 in the records, and its largest share of the range of a column.
 _FLOAT32_STEP, _MAX_STEP_SHARE = 2**-23, 1e-3
@@ -264,6 +265,11 @@ class Table(ImageSource):
                     f" Found {cell!r}. For labels with a separator, set label_separator.",
                     *(f"{'0 or 1' if problem == MULTI_LABEL else 'a number'} in each cell", "label_column"),
                 )
+        commas = [cell for cell in values if "," in cell and problem == REGRESSION]
+        # A decimal such as 0,125 or 1,5 shows what the comma means.
+        if commas and all(map(_THOUSANDS.fullmatch, commas)):
+            hint = f" Found {min(commas)!r}, in which the comma may separate decimals or thousands."
+            self.refuse(hint, "numbers such as 1234.5", "label_column")
         for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
             low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
             if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):

@@ -363,6 +363,11 @@ def test_several_columns_of_numbers_are_predicted_together(images, tmp_path):
             {"label_column": "x"},
             "x is near 1000000000.0. Subtract a constant.",
         ),
+        (
+            {"x": ["950", "1,234", "12,500", "80"]},
+            {"label_column": "x"},
+            "expected numbers such as 1234.5, got 'x'. Found '1,234', in which the comma may separate decimals or thou",
+        ),
         ({"x": ["a", "b", "a", "b"]}, {"label_column": "x,label"}, "expected one column"),
         ({"label": ["a", "a;a", "", ""]}, {"label_separator": ";"}, "expected at least two labels"),
         ({}, {"problem": "ranking"}, "[Source] problem: expected one of auto, image_classification, multi_label"),
