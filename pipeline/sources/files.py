@@ -194,10 +194,13 @@ def decode_text(content: bytes) -> str:
     elif is_striped or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "UTF-16"
     else:
-        encoding = "another encoding, such as Latin-1 or Windows-1252"
+        encoding = ""
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig")
-    raise UndecodableError("not UTF-8 text", f"The file is in {encoding}. Save it in UTF-8")
+    raise UndecodableError(
+        "not UTF-8 text",
+        f"The file is in {encoding or 'another encoding, such as Latin-1 or Windows-1252'}. Save it in UTF-8",
+    )
 
 
 #: Position of an example in another file, for the function that reads it. Empty if the example is a file itself.
