@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 
 import in_process
 import luigi
@@ -19,8 +20,9 @@ HOST = f"file://{socket.gethostname()}"
 
 
 @pytest.fixture
-def receiver():
-    """A receiver of events, and the environment that names it."""
+def receiver(monkeypatch):
+    """A receiver of events, and the environment that names it. It may be slow."""
+    monkeypatch.setattr("tasks.lineage._SECONDS", 300)
     with listening_webhook() as webhook:
         webhook.environment = environment_for(webhook.url.removesuffix(webhook.secret))
         yield webhook
@@ -132,6 +134,9 @@ def test_a_receiver_that_does_not_answer_is_given_up_once(tmp_path, silent, capf
     assert (
         capfd.readouterr().err.count("This run sends no more events to OpenLineage. The receiver did not respond.") == 1
     )
+    until = time.monotonic() + 300
+    while not connections and time.monotonic() < until:
+        time.sleep(0.05)
     assert len(connections) == 1
 
 

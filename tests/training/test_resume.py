@@ -95,7 +95,7 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
     parts = record["time_breakdown"]
     assert parts["step_seconds"] * 12 == pytest.approx(mean, rel=0.01)
     # Of all processes, as the seconds of training are.
-    assert parts["training_seconds"] == pytest.approx(record["train_seconds"], abs=0.5)
+    assert -0.01 < parts["training_seconds"] - record["train_seconds"] < 2
     assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
     (row,) = scenarios([read_run(tmp_path / "resumed")])
     assert row.epoch_seconds.mean == pytest.approx(mean)
