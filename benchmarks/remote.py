@@ -42,7 +42,6 @@ def measure(bench: Bench) -> list[Comparison]:
     os.environ.update({**credentials, "AWS_DEFAULT_REGION": "us-east-1", "NO_PROXY": "127.0.0.1"})
     manifest = read_manifest(bench.records_folder)
     names = [entry["name"] for entry in manifest["files"]]
-    total = sum(entry["bytes"] for entry in manifest["files"])
     with _server() as endpoint, tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         client = boto3.client("s3", endpoint_url=endpoint)
         buckets: dict[str, str] = {}
@@ -77,7 +76,7 @@ def measure(bench: Bench) -> list[Comparison]:
             return _all(names, lambda name: client.download_file(buckets["theirs"], name, str(folder / name)))
 
         values = interleaved({"push": push, "upload": upload, "fetch": fetch, "download": download}, bench.rounds)
-    size = f"{total / 1e6:.0f} MB in {len(names)} files"
+    size = f"{sum(entry['bytes'] for entry in manifest['files']) / 1e6:.0f} MB in {len(names)} files"
     against = f"boto3, {_AT_A_TIME} files at a time, which checks no digest"
     return [
         speedup(
