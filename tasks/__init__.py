@@ -13,6 +13,12 @@ if "-m" in (words := sys.orig_argv[:-1]) and sys.orig_argv[words.index("-m") + 1
     print("ERROR SettingsError: expected python -m tasks <command>. Run python -m tasks --help.", file=sys.stderr)
     raise SystemExit(2)
 
+try:
+    os.getcwd()
+except FileNotFoundError:
+    print("ERROR SettingsError: the working directory was removed. Change to one that exists.", file=sys.stderr)
+    raise SystemExit(2) from None
+
 from tasks.process import interrupt
 
 # The following imports take half a second, long enough for a Ctrl-C.

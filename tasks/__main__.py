@@ -14,7 +14,7 @@ from luigi.configuration import get_config
 from pipeline.errors import SettingsError, closest
 from tasks.commands import COMMANDS, Parser, summary
 from tasks.process import console
-from tasks.settings import words_and_flags
+from tasks.settings import unreadable_value, words_and_flags
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         code = 128 + signal.SIGPIPE
     except Exception as error:
         # Luigi wraps some of our errors.
-        known = console.for_the_user(error)
+        known = console.for_the_user(error) or unreadable_value(error)
         if known is None:
             raise
         # Luigi may not have parsed the command line, or has refused it.

@@ -70,7 +70,11 @@ def load() -> None:
         import luigi.configuration
 
     files = existing("config.ini")
-    if scheduler == "central":
+    port = os.environ["TENSORCRAFT_SCHEDULER_PORT"]
+    if scheduler == "central" and not (port.isdecimal() and 0 < int(port) < 2**16):
+        expected = "expected a port from 1 to 65535"
+        _refused.append(SettingsError(f"TENSORCRAFT_SCHEDULER_PORT: {expected}, got {port!r}. Unset it to use 8082."))
+    elif scheduler == "central":
         files += existing("central.ini")
     if experiment := experiments().get(requested_experiment()):
         files.append(experiment)

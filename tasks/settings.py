@@ -26,7 +26,7 @@ from luigi.parameter import ParameterVisibility
 from luigi.task_register import Register
 
 from pipeline.artifacts import layout
-from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError, StorageError, closest
+from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError, StorageError, causes, closest
 from pipeline.settings import SECTIONS
 from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
@@ -175,6 +175,8 @@ def check_command_line(argv: Sequence[str], others: Collection[str] = ()) -> Non
         # Luigi's parameters raise various exceptions.
         except Exception as error:
             raise SettingsError(f"command line: invalid value {value!r} for {flag} ({error}).") from error
+        if flag == "--workers" and int(value) < 1:
+            raise SettingsError(f"command line: --workers: expected 1 or more, got {value}.")
 
 
 def child_command(*argv: str, **variables: str) -> tuple[list[str], dict[str, str]]:
@@ -218,9 +220,19 @@ def _known_flags(task: str) -> dict[str, luigi.Parameter]:
     return known
 
 
+def unreadable_value(error: BaseException) -> SettingsError | None:
+    """The error for the user if Luigi cannot read a value, such as ``[core] workers = two`` or an unset variable."""
+    for one in causes(error):
+        if found := re.match(r"(\w+)\[args=.*: Error when parsing the default value of '(\w+)'$", str(one)):
+            file = config_files.places.get(".".join(found.groups()), "luigi.cfg")
+            reason = " ".join(str(one.__cause__).split()).rstrip(".")
+            return SettingsError(f"[{found[1]}] {found[2]}: {reason}. Change it in {file}.")
+    return None
+
+
 def of_this_root(task_id: str) -> str:
     """A task id for a central scheduler, which must distinguish equal tasks of two storage roots."""
-    return f"{task_id}_{hashlib.sha256(str(root_folder()).encode()).hexdigest()[:10]}"
+    return f"{task_id}_{hashlib.sha256(os.fsencode(root_folder())).hexdigest()[:10]}"
 
 
 def root_folder() -> Path:
@@ -233,12 +245,12 @@ def root_folder() -> Path:
         root = (config_files.project_folder() / Path(setting).expanduser()).resolve()
         # Whether the longest name of an artifact fits behind it. Neither need exist.
         os.stat(root / ("x" * 250))
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return root
     # A home of an unknown user, and before Python 3.13 links in a circle.
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
-        raise StorageError(f"{setting}: cannot be used ({reason}). Set [Storage] root to a usable folder.") from None
+        raise StorageError(f"{setting}: cannot be used ({reason}). Set [Storage] root to a writable folder.") from None
     return root
 
 

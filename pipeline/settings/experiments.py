@@ -55,10 +55,13 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
     try:
         for path in paths:
             parser.read_string(path.read_text(encoding="utf-8"), str(path))
+            if parser.defaults():
+                raise SettingsError(f"{path}: unknown section [DEFAULT]. Move its settings to their own sections.")
             for title in parser.sections():
                 for name, value in parser[title].items():
                     if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
                         raise SettingsError(f"{path}: [{title}] {name}: expected %% for a percent sign, got {value!r}.")
     except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
-        raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}") from error
+        hint = "Write each section, such as [Train], once, and below it each of its settings, such as epochs = 3."
+        raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}. {hint}") from error
     return {title: dict(parser[title]) for title in parser.sections()}

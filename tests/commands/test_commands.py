@@ -1,6 +1,7 @@
 """``make verify``, ``make clean-stale`` and what all commands have in common; one in a process of its own."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -277,6 +278,7 @@ def test_run_is_the_default_and_takes_a_task_and_luigis_flags(first_run):
         (["Nightly", "--date", "2026-13-01"], "invalid value '2026-13-01' for --date"),
         (["RangeDaily", "--of", "Nightly", "--start", "today"], "invalid value 'today' for --start"),
         (["Report", "--workers", "two"], "invalid value 'two' for --workers"),
+        (["Report", "--workers", "0"], "--workers: expected 1 or more, got 0."),
     ],
 )
 def test_a_task_or_value_that_cannot_be_ends_with_2_and_one_line(first_run, arguments, expected):
@@ -285,6 +287,22 @@ def test_a_task_or_value_that_cannot_be_ends_with_2_and_one_line(first_run, argu
     assert done.returncode == 2, line
     assert line.startswith("ERROR SettingsError: command line: ")
     assert expected in line
+
+
+def test_a_removed_working_directory_is_one_line(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    start = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); os.execv({sys.executable!r}, "
+    start += f"[{sys.executable!r}, '-m', 'tasks', 'status'])"
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", start], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "ERROR SettingsError: the working directory was removed. Change to one that exists.\n"
+
+
+def test_a_root_that_is_no_text_is_used_as_it_is(first_run, tmp_path):
+    done = first_run.here("tasks", "status", "--Storage-root", os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_luigis_own_command_takes_no_beginning_of_a_flag_for_the_flag(first_run, monkeypatch):

@@ -137,6 +137,15 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
     assert luigi.artifacts("runs").keys() == first_run.artifacts("runs").keys()
 
 
+@pytest.mark.parametrize("port", ["abc", "0", "65536", "-1", ""])
+def test_an_impossible_port_of_the_scheduler_is_refused(tmp_path, port):
+    luigi = Luigi(tmp_path, tmp_path)
+    done = luigi.command("status", TENSORCRAFT_SCHEDULER="central", TENSORCRAFT_SCHEDULER_PORT=port)
+    assert done.returncode == 2
+    expected = f"ERROR SettingsError: TENSORCRAFT_SCHEDULER_PORT: expected a port from 1 to 65535, got {port!r}."
+    assert done.stderr == f"{expected} Unset it to use 8082.\n"
+
+
 def test_a_scheduler_that_stops_later_is_reported_without_a_traceback(first_run, tmp_path):
     """What ``luigi`` itself finds, which asks again before it gives up."""
     luigi = first_run.copy(tmp_path)

@@ -270,10 +270,11 @@ def test_an_unknown_runner_is_refused_although_the_records_are_fresh(first_run):
 def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     luigi.root.write_text("a file where a folder should be")
-    done = luigi.here("tasks", "Report", *FAST)
-    assert done.returncode == 6
-    assert "StorageError" in done.stderr
-    assert "Set [Storage] root to a writable folder" in done.stderr
+    for command in (["Report", *FAST], ["status"]):
+        done = luigi.here("tasks", *command)
+        assert done.returncode == 6
+        assert "StorageError" in done.stderr
+        assert "Set [Storage] root to a writable folder" in done.stderr
 
 
 def test_a_root_whose_name_is_too_long_is_refused_in_one_line(luigi):
