@@ -8,7 +8,11 @@ from pipeline.settings.schema import NOT_IN_IDENTITY, SECRET, Settings, integer,
 
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
-_CHANNEL = text("an address that begins with https://, or another one of apprise such as slack://", r"[a-z]+://[^\s]+")
+# A request of an address without a valid host or port would be repeated for half a minute.
+_HTTP = r"https?://([^\s/@]+@)?([\w.-]+|\[[\da-fA-F:.]+\])(:(\d{1,4}|[1-6]\d{4}))?([/?#]\S*)?"
+_CHANNEL = text(
+    "an address that begins with https://, or another one of apprise such as slack://", rf"{_HTTP}|(?!http)[a-z]+://\S+"
+)
 # Credentials come from the environment, so the address contains no password.
 _ENDPOINT = text(_WEB_ADDRESS.expected, r"https?://[^/\s@]+(/[^\s@]*)?")
 # Without this rule, gs://bucket would be a folder named "gs:".

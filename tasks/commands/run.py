@@ -24,7 +24,7 @@ from luigi.task_register import Register
 from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import read_fetched
-from pipeline.errors import DamagedArtifactError, PipelineError, SettingsError, refuse
+from pipeline.errors import DamagedArtifactError, PipelineError, SettingsError, WorkerDiedError, refuse
 from pipeline.optional_packages import install_command
 from pipeline.problems import problem_class
 from pipeline.settings.report import SWEPT
@@ -86,6 +86,9 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
             train.follow()
             return 0
         require_scheduler()
+        # No stage reads these, and each refuses invalid ones.
+        for section in ("Notify", "Metrics"):
+            Register.get_task_cls(section)()
     try:
         luigi.retcodes.run_with_retcodes(arguments)
     except SystemExit as ended:
@@ -164,10 +167,14 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     # Each process would take all GPUs.
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
-    ranks = range(arguments.processes)
+    ranks, code = range(arguments.processes), 128 + signal.SIGINT
     with suppress(KeyboardInterrupt):
-        return _run_children([child_command("Report", *flags, f"--Train-process-id={n}") for n in ranks])
-    return 128 + signal.SIGINT
+        code = _run_children([child_command("Report", *flags, f"--Train-process-id={n}") for n in ranks])
+        if names := [each.name for each in signal.Signals if each == code - 128]:
+            ended = f"one of the {arguments.processes} processes was ended by {names[0]}"
+            remedy = "Finished stages and epochs are kept. Run the same command again to resume."
+            console.show(WorkerDiedError(f"[Train] processes: {ended}. {remedy}"))
+    return code
 
 
 def _run_children(

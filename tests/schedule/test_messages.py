@@ -124,6 +124,31 @@ def test_a_refused_webhook_is_not_quoted():
 
 
 @pytest.mark.parametrize(
+    "address",
+    ["httpx://a/SECRET", "http://a b/SECRET", "https://a:port/SECRET", "http://a:99999/SECRET", "https:///SECRET"],
+)
+def test_an_address_that_cannot_be_asked_is_refused_before_any_work(address):
+    with pytest.raises(SettingsError, match=r"\[Notify\] webhook_url: expected an address") as refused:
+        NotifySettings(webhook_url=address)
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://hooks.example.org/services/T0?x=1",
+        "http://me:pa55@localhost:8080",
+        "http://[::1]:80/hook",
+        "https://bücher.example/hook",
+        "slack://T0/B0/abc",
+        "mailtos://me:pa55@example.org?to=a@b.c",
+    ],
+)
+def test_addresses_of_servers_and_of_apprise_are_accepted(address):
+    assert NotifySettings(webhook_url=address).webhook_url == address
+
+
+@pytest.mark.parametrize(
     ("kind", "setting"),
     [
         (NotifySettings, {"log_lines": 201}),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from listeners import listening_mail
-from luigi_process import PROJECT, TINY
+from luigi_process import PROJECT, TINY, Luigi
 from scheduled import DAY, Unattended, samples
 
 from tasks import scheduled
@@ -374,6 +374,13 @@ def test_the_command_line_says_where_a_refused_run_is_reported(wrong, tmp_path):
     with scheduled.settings(["Nightly", *flags, *wrong]):
         assert scheduled.Notify().webhook_url == "https://127.0.0.1/hook"
         assert scheduled.Metrics().prometheus_file == str(tmp_path / "run.prom")
+
+
+def test_a_refused_address_ends_a_scheduled_run_at_once(tmp_path):
+    done = Luigi(tmp_path, tmp_path).here("tasks", "Nightly", "--Notify-webhook-url", "httpx://here")
+    assert done.returncode == 2
+    assert "[Notify] webhook_url: expected an address" in done.stderr
+    assert not (tmp_path / "root" / "source").exists()
 
 
 def test_a_refused_address_leaves_that_of_the_files():

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -115,6 +116,17 @@ def test_a_missing_process_is_named_before_any_data_are_prepared(tmp_path, tiny_
     assert "missing 1" in said
     assert "Traceback" not in said
     assert not luigi.artifacts("source")
+
+
+def test_a_process_that_the_system_kills_is_named(tmp_path, tiny_tfds, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nkill -KILL $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    done = Luigi(tmp_path, tiny_tfds).command("train-local", "--processes", "2", *FAST)
+    assert done.returncode == 128 + signal.SIGKILL
+    ended = "[Train] processes: one of the 2 processes was ended by SIGKILL. Finished stages and epochs are kept."
+    assert done.stderr.endswith(f"ERROR WorkerDiedError: {ended} Run the same command again to resume.\n")
 
 
 def test_a_process_without_a_rank_is_refused_with_the_setting(tmp_path, tiny_tfds):
