@@ -33,12 +33,15 @@ _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
-    states = {}
+    states, shared = {}, set()
     for name, stage in by_name(stages).items():
         features = stage.features() if isinstance(stage, Train) else None
         # A finished run needs none.
-        if features and (features.folder.is_dir() or not stage.local_status().is_fresh):
-            states[name.replace(stage.task_family, "Features", 1)] = features.status()
+        is_needed = features and (features.folder.is_dir() or not stage.local_status().is_fresh)
+        # Several runs of a sweep may share them.
+        if is_needed and features.folder not in shared:
+            states[name.replace(stage.task_family, "Features", 1) if shared else "Features"] = features.status()
+            shared.add(features.folder)
         states[name] = stage.status()
     if not states["Source"].is_available:
         Source().check_files()

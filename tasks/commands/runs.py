@@ -319,10 +319,10 @@ def serve(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if missing := [name for name in needed if not find_spec(name)]:
         remedy = f"Install it with: {install_command('serve')}"
         raise SettingsError(f"serve: the package {missing[0]} is not installed. {remedy}")
-    for name in ("max_body", "timeout", "concurrency"):
-        # The smallest size is a byte.
-        if not 1e-6 <= (value := getattr(arguments, name)) <= 1e6:
-            raise SettingsError(f"--{name.replace('_', '-')}: expected 0.000001 to 1000000, got {value}.")
+    # The smallest size is a byte.
+    for name, least in {"max_body": "0.000001", "timeout": "0.000001", "concurrency": "1"}.items():
+        if not float(least) <= (value := getattr(arguments, name)) <= 1e6:
+            raise SettingsError(f"--{name.replace('_', '-')}: expected {least} to 1000000, got {value}.")
     job, manifest = job_of("RUN", arguments.run)
     service = Service(
         job=job,

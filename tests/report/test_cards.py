@@ -57,6 +57,20 @@ def test_the_dataset_card_holds_features_splits_and_size(make_run, tmp_path):
     assert found.data.size_categories == ["n<1K"]
 
 
+def test_the_dataset_card_names_the_numbers_of_an_example_as_numbers(make_run, tmp_path):
+    found = card([write_evaluation(make_run())], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
+    assert "\nLabels: cat, dog, ship.\n" in found.text
+    value = {"mean": 0, "deviation": 2.0, **{name: [0, 0, 0] for name in ("mae", "rmse", "r2")}, "points": []}
+    facts = {
+        "problem": "regression", "label_names": ["x", "y"], "values": [value, value], "num_examples": 90, "worst": [],
+        "counts": {"train": 900, "test": 90}, "tiles": {"per_row": 1, "height": 1, "width": 1},
+    }  # fmt: skip
+    folder = make_run("numbers", problem="regression")
+    (folder / "evaluation.json").write_text(json.dumps(facts))
+    found = card([folder], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
+    assert "\nNumbers: x, y.\n" in found.text
+
+
 def test_a_stand_in_is_declared_and_claims_no_dataset(make_run, tmp_path):
     folder = write_evaluation(make_run(dataset="synthetic", dataset_verified=False))
     model = card([folder], tmp_path / "out", hub.ModelCard, "model-card.md")

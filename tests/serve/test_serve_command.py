@@ -29,7 +29,7 @@ def luigi(tmp_path):
         (("--timeout", "nan"), "--timeout: expected 0.000001 to 1000000, got nan."),
         (("--max-body", "much"), "--max-body: invalid float value: 'much'"),
         (("--max-body", "1e-7"), "--max-body: expected 0.000001 to 1000000, got 1e-07."),
-        (("--concurrency", "0"), "--concurrency: expected 0.000001 to 1000000, got 0."),
+        (("--concurrency", "0"), "--concurrency: expected 1 to 1000000, got 0."),
         (("--concurrency", "1.5"), "--concurrency: invalid int value: '1.5'"),
     ],
 )

@@ -6,6 +6,19 @@ import pytest
 from luigi_process import FAST
 
 
+def test_features_that_several_runs_share_are_listed_once(first_run):
+    args = [
+        "--Train-model",
+        "efficientnet_lite0",
+        "--Train-training-recipe",
+        "fine_tuning",
+        "--Train-fine-tune",
+        "head",
+    ]
+    states = first_run.status(*FAST, *args, "--Report-seeds", "[0,1]")
+    assert [*states] == ["Source", "Records", "Features", "Train seed 0", "Train seed 1", "Report"]
+
+
 @pytest.mark.slow
 def test_features_stay_for_the_runs_that_use_them(first_run, tmp_path):
     luigi = first_run.copy(tmp_path / "fine")
