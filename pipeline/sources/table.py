@@ -1,7 +1,6 @@
 """A table of images in CSV, TSV or Parquet, with a row per image. Paths are relative to the table."""
 
 import csv
-import io
 import itertools
 import logging
 import math
@@ -144,10 +143,12 @@ class Table(ImageSource):
         return []
 
     def _columns_of_text(self, delimiter: str) -> list[tuple[str, str, list[str]]]:
+        # Names another encoding. The text is read again in parts, which need less memory.
+        decode_text(self.path.read_bytes())
         # Texts may be longer than the limit of the library.
         csv.field_size_limit(_MAX_CELL)
-        file = io.StringIO(decode_text(self.path.read_bytes()), newline="")
-        rows = [*filter(None, csv.reader(file, delimiter=delimiter, strict=True))]
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [*filter(None, csv.reader(file, delimiter=delimiter, strict=True))]
         if not rows:
             self.refuse(" It is empty.", "a table with rows")
         names, *rows = rows

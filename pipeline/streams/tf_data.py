@@ -86,8 +86,7 @@ class InputStream:
         is_mixed = augmentation is not None and augmentation.mixes
         # Mixup pairs examples of different processes, so it needs all rows.
         options = {"rows": slice(None) if is_mixed else rows}
-        if augmentation:
-            options["change"] = partial(augmentation.change, epoch)
+        options["change"] = partial(augmentation.change, epoch) if augmentation else None
         if self._examples is not None:
             # The omitted examples differ between epochs.
             order = epoch_order(self.split.num_examples, self.seed, epoch)[: self.steps_per_epoch * size]

@@ -88,7 +88,7 @@ def test_predict_and_export_give_the_labels(texts, tmp_path):
     found = texts.command("predict", str(tmp_path), "--model", run, "--output", str(tmp_path / "out"))
     assert found.returncode == 0, found.stderr
     rows = [*csv.DictReader((tmp_path / "out" / "predictions.csv").open())]
-    assert [(row["label"], row["error"]) for row in rows] == [
+    assert [(row["label"], row["error"].partition(":")[0]) for row in rows] == [
         ("with", ""),
         ("without", ""),
         ("", "not UTF-8 text"),
