@@ -22,7 +22,8 @@ from pipeline.report.data.measures import Goal as ReachedGoal
 from pipeline.report.data.measures import to_accuracy
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import inputs
-from pipeline.sources.tfds import is_prepared
+from pipeline.settings import SourceSettings
+from pipeline.sources.tfds import Tfds
 
 PROJECT = Path(__file__).resolve().parent.parent
 FLOWERS = "tf_flowers"
@@ -74,7 +75,8 @@ def measure(bench: Bench, name: str) -> list[Comparison]:
 
 
 def _flags(goal: Goal, bench: Bench) -> list[str]:
-    if goal.experiment != "flowers" or is_prepared(FLOWERS, bench.tfds_data_dir):
+    flowers = Tfds(SourceSettings(dataset=FLOWERS, tfds_data_dir=bench.tfds_data_dir))
+    if goal.experiment != "flowers" or flowers.is_at_hand():
         # Never on the stand-in.
         return ["--Source-origin", "tfds"]
     if not (given := os.environ.get("PHOTOGRAPHS")):

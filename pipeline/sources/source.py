@@ -197,16 +197,22 @@ def resolve(settings: SourceSettings, folder: Path) -> SourceInfo:
         return SOURCES.load(SYNTHETIC)(settings).find(folder)
 
 
-@message
 def availability(settings: SourceSettings) -> str:
     """Describe how the dataset would be obtained. Raises the errors of ``resolve`` that come before a download."""
-    kind = kind_of(settings)
+    kind, obstacle = kind_of(settings), None
     try:
         kind.check()
     except DatasetUnavailableError as error:
         if not settings.may_be_replaced:
             raise
-        return f"unavailable, so a run uses the placeholder dataset. {error}"
+        obstacle = error
+    return _described(kind, obstacle)
+
+
+@message
+def _described(kind: Kind, obstacle: Exception | None) -> str:
+    if obstacle:
+        return f"unavailable, so a run uses the placeholder dataset. {obstacle}"
     return f"{kind.name()} is available{'' if kind.is_at_hand() else ' for download'}"
 
 
