@@ -269,8 +269,10 @@ class Table(ImageSource):
         commas = [cell for cell in values if "," in cell and problem == REGRESSION]
         # A decimal such as 0,125 or 1,5 shows what the comma means.
         if commas and all(map(_THOUSANDS.fullmatch, commas)):
-            hint = f" Found {min(commas)!r}, in which the comma may separate decimals or thousands."
-            self.refuse(hint, "numbers such as 1234.5", "label_column")
+            self.refuse(
+                f" Found {min(commas)!r}, in which the comma may separate decimals or thousands.",
+                *("numbers such as 1234.5", "label_column"),
+            )
         for name, column in zip(names, columns, strict=True) if problem == REGRESSION else ():
             low, high = (choose(numbers[cell] for cell in column) for choose in (min, max))
             if _FLOAT32_STEP * max(abs(low), abs(high)) > _MAX_STEP_SHARE * (high - low):
