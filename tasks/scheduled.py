@@ -29,7 +29,6 @@ import luigi.task_register
 import tenacity
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.publish import replacing
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from pipeline.optional_packages import install_command
 from pipeline.problems.problem import units_of
@@ -129,9 +128,11 @@ def read_outcome(path: Path) -> Outcome | None:
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Replace the file atomically."""
+    # The same name each time, so that a full disk leaves one file at most.
+    temporary = path.with_name(f".{path.name}.tmp")
     content = {"schema_version": SCHEMA_VERSION, **asdict(outcome)}
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
+    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
+    os.replace(temporary, path)
 
 
 def outcome_from_systemd(environment: Mapping[str, str]) -> Outcome:
