@@ -211,32 +211,28 @@ class LiveReport(threading.Thread):
 
 @Train.event_handler(luigi.Event.START)
 def _begin(run: Train) -> None:
-    if run.place:
-        console.name_run(run.place)
-        with contextlib.suppress(OSError):
-            if seconds := _seconds_left(run.sweep):
-                _logger.info("about %s left in this sweep", duration(seconds))
+    if not run.place:
+        return
+    console.name_run(run.place)
+    durations, pending = [], 0
+    with contextlib.suppress(OSError):
+        for one in run.sweep:
+            try:
+                manifest = read_manifest(one.output().folder)
+            except DamagedArtifactError:
+                pending += 1
+            else:
+                # A run that was skipped took no time.
+                if manifest.get("run_id") == RUN_ID and "provisional" not in manifest:
+                    durations.append(manifest["seconds"])
+        if durations and pending:
+            _logger.info("about %s left in this sweep", duration(pending * statistics.mean(durations)))
 
 
 @Train.event_handler(luigi.Event.SUCCESS)
 @Train.event_handler(luigi.Event.FAILURE)
 def _end(*_: object) -> None:
     console.name_run("")
-
-
-def _seconds_left(runs: Sequence[Train]) -> float:
-    """Estimated time of the remaining runs of a sweep. 0 before the first one is finished."""
-    durations, pending = [], 0
-    for run in runs:
-        try:
-            manifest = read_manifest(run.output().folder)
-        except DamagedArtifactError:
-            pending += 1
-        else:
-            # A run that was skipped took no time.
-            if manifest.get("run_id") == RUN_ID and "provisional" not in manifest:
-                durations.append(manifest["seconds"])
-    return pending * statistics.mean(durations) if durations else 0
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)

@@ -115,7 +115,11 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
         def run(parser: Parser, argv: Sequence[str]) -> int:
             for names, options in arguments:
                 parser.add_argument(*names, **options)
-            own, settings = _apart(argv)
+            # Values of settings are no positional arguments.
+            own, settings = [], []
+            for before, word in zip(["", *argv], argv, strict=False):
+                is_value = _SETTING.match(before) and "=" not in before and not word.startswith("--")
+                (settings if is_value or _SETTING.match(word) else own).append(word)
             values, others = parser.parse_known_args(own)
             settings += others
             words = ["--module", "tasks", "Report", *settings]
@@ -126,16 +130,6 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
         return run
 
     return decorate
-
-
-def _apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of the command, and the settings with their values, which are none of its positional arguments."""
-    own, settings = [], []
-    for index, word in enumerate(argv):
-        before = argv[index - 1] if index else ""
-        is_value = _SETTING.match(before) and "=" not in before and not word.startswith("--")
-        (settings if is_value or _SETTING.match(word) else own).append(word)
-    return own, settings
 
 
 def not_empty(text: str) -> str:

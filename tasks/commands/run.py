@@ -292,12 +292,19 @@ def _train(
     study: "Study", settings: Mapping[str, Any], flags: Sequence[str], trial: Any = None
 ) -> tuple[int | None, float | None]:
     """Train a run. Return its exit code, None if ``trial`` was pruned, and the validation metric of a finished run."""
-    from pipeline.runs.search import read_result
+    from pipeline.runs.search import read_epochs, read_result
 
     train, epochs = Train(**train_settings(settings)), {}
 
     def is_hopeless() -> bool:
-        new = {epoch: value for epoch, value in _epochs(train, study.metric).items() if epoch not in epochs}
+        found = {}
+        # The child may have downloaded the weights, and it may rename the folder at any time.
+        train.__dict__.pop("initial", None)
+        with suppress(DamagedArtifactError):
+            if train.is_resolved():
+                folder = train.output().folder
+                found = read_epochs(next(folder.parent.glob(f".{folder.name}.*.tmp"), folder), study.metric)
+        new = {epoch: value for epoch, value in found.items() if epoch not in epochs}
         epochs.update(new)
         for epoch, value in new.items():
             trial.report(value, epoch)
@@ -312,19 +319,6 @@ def _train(
     if trial:
         is_hopeless()
     return code, read_result(train.output().folder, study.metric)
-
-
-def _epochs(train: Train, metric: str) -> dict[int, float]:
-    """The validation metric by epoch of a run, finished or not."""
-    from pipeline.runs.search import read_epochs
-
-    # The child may have downloaded the weights, and it may rename the folder at any time.
-    train.__dict__.pop("initial", None)
-    with suppress(DamagedArtifactError):
-        if train.is_resolved():
-            folder = train.output().folder
-            return read_epochs(next(folder.parent.glob(f".{folder.name}.*.tmp"), folder), metric)
-    return {}
 
 
 def _child(task: str, flags: Sequence[str], is_hopeless: Callable[[], bool] | None = None) -> int | None:
