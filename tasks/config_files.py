@@ -2,20 +2,26 @@
 
 config.ini, central.ini, the file of the experiment and the file in ``LUIGI_CONFIG_PATH`` override each other in this
 order. An invalid file is left out while the package is imported, and refused when the first task is made.
-A wheel contains the defaults and the experiments. Files in the working directory override them.
+A wheel contains the defaults and the experiments. Files in the working directory override them. The first line of an
+experiment's file is a comment that describes it. Several files may set the same name.
 """
 
+import configparser
 import json
 import os
+import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.errors import PLACES, SettingsError
+from pipeline.errors import PLACES, SettingsError, closest
 from pipeline.optional_packages import hidden
-from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
+from pipeline.settings.storage import EXPERIMENT_NAME
 
 #: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
 EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
+#: Suffix of a file with the published results of an experiment.
+PUBLISHED = ".published.json"
 # Luigi's own variable. Luigi would read the file, valid or not, when it is imported.
 _OWN_FILE = "LUIGI_CONFIG_PATH"
 
@@ -47,6 +53,36 @@ def existing(name: str) -> list[Path]:
 def experiments(suffix: str = ".ini") -> dict[str, Path]:
     """Experiment → settings file, or its file with another suffix."""
     return experiment_files(*(folder / "experiments" for folder in settings_folders()), suffix=suffix)
+
+
+def experiment_files(*folders: Path, suffix: str = ".ini") -> dict[str, Path]:
+    """Map each experiment to its settings file, or to one with another suffix. A later folder overrides an earlier."""
+    files = (path for folder in folders for path in sorted(folder.glob(f"*{suffix}")))
+    return {name: path for path in files if re.fullmatch(EXPERIMENT_NAME, name := path.name.removesuffix(suffix))}
+
+
+def description(path: Path) -> str:
+    """The comment in the first line of a settings file. Empty if there is none."""
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("#").strip() if first.startswith("#") else ""
+
+
+def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
+    """Map each section to its settings. A file overrides earlier files, as in Luigi. SettingsError: one is invalid."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        for path in paths:
+            parser.read_string(path.read_text(encoding="utf-8"), str(path))
+            if parser.defaults():
+                raise SettingsError(f"{path}: unknown section [DEFAULT]. Move its settings to their own sections.")
+            for title in parser.sections():
+                for name, value in parser[title].items():
+                    if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
+                        raise SettingsError(f"{path}: [{title}] {name}: expected %% for a percent sign, got {value!r}.")
+    except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
+        hint = "Write each section, such as [Train], once, and below it each of its settings, such as epochs = 3."
+        raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}. {hint}") from error
+    return {title: dict(parser[title]) for title in parser.sections()}
 
 
 def take_experiment(argv: list[str]) -> None:
@@ -104,8 +140,13 @@ def check() -> None:
     """Refuse settings files that cannot be read, and an experiment without a file."""
     if _refused:
         raise _refused[0]
-    if name := requested_experiment():
-        require_experiment([folder / "experiments" for folder in settings_folders()], name)
+    name, files = requested_experiment(), experiments()
+    if name and name not in files:
+        known, folder = ", ".join(files) or "none, there are none", project_folder() / "experiments"
+        raise SettingsError(
+            f"experiment: expected one of {known} in {folder}, got {name!r}.{closest(name, [*files])} "
+            'To list them, run "tensorcraft experiments".'
+        )
 
 
 def requested_experiment() -> str:

@@ -26,7 +26,6 @@ from pipeline.errors import DamagedArtifactError, GateError, refuse
 from pipeline.problems.results import RESULTS, results_of
 from pipeline.progress import duration
 from pipeline.registry import Registry
-from pipeline.settings.experiments import PUBLISHED
 from pipeline.settings.report import THRESHOLDS, ReportSettings
 from tasks import config_files
 from tasks.process import console
@@ -75,7 +74,7 @@ class Report(Stage, parameters=ReportSettings):
             "runs": {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()},
             "exports": {folder.name: one["seal"] for folder, one in manifests_in(root_folder() / layout.EXPORTS)},
             "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
-            "published": _file_digests(config_files.experiments(PUBLISHED).values()),
+            "published": _file_digests(config_files.experiments(config_files.PUBLISHED).values()),
             "searches": _file_digests(_searches()),
         }
 
@@ -328,7 +327,7 @@ def published_rows() -> list[dict]:
     from pipeline.report import read_published
 
     rows = []
-    for name, path in config_files.experiments(PUBLISHED).items():
+    for name, path in config_files.experiments(config_files.PUBLISHED).items():
         try:
             rows += read_published(path, name)
         except DamagedArtifactError as error:

@@ -28,9 +28,8 @@ from luigi.task_register import Register
 from pipeline.artifacts import layout
 from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError, StorageError, causes, closest
 from pipeline.settings import SECTIONS
-from pipeline.settings.experiments import ExperimentSettings
 from pipeline.settings.schema import Mark, Setting, Settings, settings_of
-from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
+from pipeline.settings.storage import SECTIONS_WITHOUT_STAGE, StorageSettings
 from tasks import config_files
 from tasks.process import console
 
@@ -88,9 +87,8 @@ class Section(Configured, luigi.Config):
         self.parameters(**self.param_kwargs)
 
 
-Experiment, Force, Notify, Metrics, Storage = (
-    types.new_class(settings.section, (Section,), {"parameters": settings})
-    for settings in (ExperimentSettings, ForceSettings, NotifySettings, MetricsSettings, StorageSettings)
+Storage, Experiment, Force, Notify, Metrics = (
+    types.new_class(settings.section, (Section,), {"parameters": settings}) for settings in SECTIONS_WITHOUT_STAGE
 )
 
 

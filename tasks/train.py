@@ -32,7 +32,6 @@ from pipeline.optional_packages import DISTRIBUTION, install_command, installed_
 from pipeline.problems import PROBLEMS, problem_class
 from pipeline.records.features import content_name, stored_form, stored_spec
 from pipeline.runs.initial_weights import InitialWeights, find_initial_weights
-from pipeline.settings.experiments import settings_in
 from pipeline.settings.schema import own_modules, settings_of
 from pipeline.settings.training import FULL, JAX, MODELS, PRETRAINED, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
@@ -320,7 +319,7 @@ class Train(Stage, parameters=TrainSettings):
         """Code of the run, and its settings that differ from their defaults, or that config.ini changes."""
         from pipeline.runs.record import Origin, git_state
 
-        in_file, settings = settings_in(config_files.existing("config.ini")), {}
+        in_file, settings = config_files.settings_in(config_files.existing("config.ini")), {}
         for owner in (Experiment(), *stages_up_to(self)):
             for setting in settings_of(owner.parameters):
                 value, section = owner.param_kwargs[setting.name], in_file.get(setting.section, {})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.settings.experiments import settings_in
+from tasks.config_files import settings_in
 
 
 def experiment_of(path: Path) -> str:

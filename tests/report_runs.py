@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, TEST_IMAGES_NAME
-from pipeline.settings.experiments import PUBLISHED, experiment_files
+from tasks.config_files import PUBLISHED, experiment_files
 
 PROJECT = Path(__file__).resolve().parent.parent
 TEMPLATES = PROJECT / "pipeline" / "report" / "templates"

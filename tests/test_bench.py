@@ -9,7 +9,7 @@ from report_runs import EPOCH, report_of
 
 from pipeline.errors import SettingsError
 from pipeline.runs.record import TimeBreakdown
-from pipeline.settings.experiments import experiment_files
+from tasks.config_files import experiment_files
 
 FOLDER = PROJECT / "experiments"
 

@@ -32,8 +32,8 @@ from PIL import Image
 
 from pipeline.errors import PipelineError, SettingsError
 from pipeline.settings import SECTIONS
-from pipeline.settings.experiments import experiment_files
 from pipeline.settings.schema import Setting, settings_of
+from tasks.config_files import experiment_files
 from tasks.settings import check_command_line
 
 OMITTED = {PROJECT / "docs" / "LOG.md", PROJECT / "docs" / "changelog.md"}

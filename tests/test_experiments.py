@@ -14,15 +14,15 @@ from luigi_process import PROJECT
 from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.settings.data import RecordsSettings, SourceSettings
-from pipeline.settings.experiments import (
+from pipeline.settings.report import ReportSettings
+from pipeline.settings.training import MODELS, RECIPES, TrainSettings
+from tasks import config_files
+from tasks.config_files import (
     PUBLISHED,
     description,
     experiment_files,
-    require_experiment,
     settings_in,
 )
-from pipeline.settings.report import ReportSettings
-from pipeline.settings.training import MODELS, RECIPES, TrainSettings
 
 
 def setup_module() -> None:
@@ -175,10 +175,11 @@ def test_an_unknown_experiment_is_refused_naming_the_nearest_and_all_there_are(m
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["../config", "flowers.published", "/etc/passwd", ""])
-def test_an_invalid_file_name_is_no_experiment(name):
+@pytest.mark.parametrize("name", ["../config", "flowers.published", "/etc/passwd"])
+def test_an_invalid_file_name_is_no_experiment(name, monkeypatch):
+    monkeypatch.setenv(config_files.EXPERIMENT_VARIABLE, name)
     with pytest.raises(SettingsError, match="experiment: expected one of cifar10"):
-        require_experiment([FOLDER], name)
+        config_files.check()
 
 
 def test_flags_override_an_experiment_and_a_file_of_ones_own_overrides_it_too(tmp_path):
@@ -202,7 +203,7 @@ def test_the_list_says_what_each_is():
 
 
 def test_a_label_is_a_name():
-    from pipeline.settings.experiments import ExperimentSettings
+    from pipeline.settings.storage import ExperimentSettings
 
     assert ExperimentSettings(name="flowers-2").name == "flowers-2"
     for name in ("a/b", "-x", "x" * 65, "two words"):

@@ -18,7 +18,7 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.optional_packages import install_command
-from pipeline.settings.experiments import experiment_files, settings_in
+from tasks.config_files import experiment_files, settings_in
 
 pytestmark = pytest.mark.slow
 

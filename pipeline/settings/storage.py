@@ -1,4 +1,4 @@
-"""Settings of storage and operation ([Storage], [Notify], [Metrics] and [Force])."""
+"""Settings of storage and operation ([Storage], [Experiment], [Notify], [Metrics] and [Force])."""
 
 from dataclasses import field
 from typing import Annotated
@@ -6,6 +6,8 @@ from typing import Annotated
 from pipeline.errors import refuse
 from pipeline.settings.schema import NOT_IN_IDENTITY, SECRET, Settings, integer, one_of, text
 
+#: It is also the name of a folder beside folders that are named by a date.
+EXPERIMENT_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
 # A request of an address without a valid host or port would be repeated for half a minute.
@@ -57,6 +59,14 @@ class StorageSettings(Settings, section="Storage"):
             refuse("Storage", "remote_endpoint", "nothing, as remote is not of S3", self.remote_endpoint)
 
 
+class ExperimentSettings(Settings, section="Experiment"):
+    """The experiment of the runs. It is a label, so changing it rebuilds nothing."""
+
+    name: Annotated[str, text("up to 64 letters, digits, _ and -, a letter first", EXPERIMENT_NAME)] = ""
+    """Name of the experiment. Each experiment has its own scoreboard, and runs are compared within it only. Empty means
+    the name of the dataset. Each file in experiments/ sets a name (`tensorcraft run --experiment flowers`)."""
+
+
 class NotifySettings(Settings, section="Notify"):
     """Notifications of scheduled runs such as `tensorcraft nightly`. Section [email] has the addresses for e-mail."""
 
@@ -88,3 +98,6 @@ class ForceSettings(Settings, section="Force"):
     stage: Annotated[str, one_of(*STAGES, "")] = ""
     """First stage to rebuild. All later stages are rebuilt too. Set it for a single run with `tensorcraft
     run --Force-stage Train`. `Source` rebuilds all stages."""
+
+
+SECTIONS_WITHOUT_STAGE = (StorageSettings, ExperimentSettings, ForceSettings, NotifySettings, MetricsSettings)

@@ -28,7 +28,6 @@ from pipeline.problems import problem_class
 from pipeline.problems.problem import units_of
 from pipeline.records.features import ImageForm
 from pipeline.serve import LOOPBACK, Service
-from pipeline.settings.experiments import description
 from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.sources.files import quoted
 from pipeline.stage_process import in_child
@@ -190,7 +189,7 @@ def experiments(parser: Parser, argv: Sequence[str]) -> int:
     files = config_files.experiments()
     width = max(map(len, files), default=0) + 2
     for name, path in files.items():
-        print(f"{name:{width}}{description(path)}")
+        print(f"{name:{width}}{config_files.description(path)}")
     return 0
 
 

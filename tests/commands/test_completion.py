@@ -8,10 +8,10 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.settings import SECTIONS
-from pipeline.settings.experiments import experiment_files
 from pipeline.settings.schema import settings_of
 from pipeline.settings.training import MODELS
 from tasks.__main__ import COMMANDS
+from tasks.config_files import experiment_files
 
 MOST_SECONDS = 0.3
 # As bash calls the function of a command for the word before the cursor.

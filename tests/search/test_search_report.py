@@ -7,7 +7,7 @@ import pytest
 from luigi_process import FAST
 from report_runs import RUN, render, report_of
 
-from pipeline.settings.experiments import settings_in
+from tasks.config_files import settings_in
 
 INI = "# The best settings of a search on the validation split\n\n[Train]\nlearning_rate = 0.01\n"
 

@@ -11,8 +11,8 @@ from luigi_process import PROJECT
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtifactError, EngineUnavailableError, SettingsError, WorkerDiedError
 from pipeline.settings.data import RecordsSettings
-from pipeline.settings.experiments import settings_in
 from pipeline.shards.shared import SharedFolder
+from tasks.config_files import settings_in
 
 
 def setup_module() -> None:

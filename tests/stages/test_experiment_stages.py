@@ -14,9 +14,9 @@ from scheduled import nightly
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.problems import problem_of_records
 from pipeline.settings.data import OF_FILES, SourceSettings
-from pipeline.settings.experiments import experiment_files, settings_in
 from pipeline.settings.training import TrainSettings
 from pipeline.sources.tfds import Tfds
+from tasks.config_files import experiment_files, settings_in
 
 
 def setup_module() -> None:
