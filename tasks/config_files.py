@@ -51,13 +51,8 @@ def existing(name: str) -> list[Path]:
 
 
 def experiments(suffix: str = ".ini") -> dict[str, Path]:
-    """Experiment → settings file, or its file with another suffix."""
-    return experiment_files(*(folder / "experiments" for folder in settings_folders()), suffix=suffix)
-
-
-def experiment_files(*folders: Path, suffix: str = ".ini") -> dict[str, Path]:
     """Map each experiment to its settings file, or to one with another suffix. A later folder overrides an earlier."""
-    files = (path for folder in folders for path in sorted(folder.glob(f"*{suffix}")))
+    files = (path for folder in settings_folders() for path in sorted((folder / "experiments").glob(f"*{suffix}")))
     return {name: path for path in files if re.fullmatch(EXPERIMENT_NAME, name := path.name.removesuffix(suffix))}
 
 

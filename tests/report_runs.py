@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, TEST_IMAGES_NAME
-from tasks.config_files import PUBLISHED, experiment_files
+from tasks.config_files import PUBLISHED, experiments
 
 PROJECT = Path(__file__).resolve().parent.parent
 TEMPLATES = PROJECT / "pipeline" / "report" / "templates"
@@ -162,7 +162,7 @@ def published() -> list:
     """The figures published elsewhere of all experiments there are."""
     from pipeline.report import read_published
 
-    files = experiment_files(PROJECT / "experiments", suffix=PUBLISHED).items()
+    files = experiments(PUBLISHED).items()
     return [row for name, path in files for row in read_published(path, name)]
 
 

@@ -9,7 +9,7 @@ from report_runs import EPOCH, report_of
 
 from pipeline.errors import SettingsError
 from pipeline.runs.record import TimeBreakdown
-from tasks.config_files import experiment_files
+from tasks.config_files import experiments
 
 FOLDER = PROJECT / "experiments"
 
@@ -48,7 +48,7 @@ def test_a_part_replaces_its_rows_of_the_same_kind_of_machine_only(tmp_path, mon
 
 
 def test_every_experiment_with_a_goal_is_there_once():
-    files = experiment_files(FOLDER)
+    files = experiments()
     assert set(NAMES) <= set(files)
     assert len(set(NAMES)) == len(NAMES)
     assert {experiment_of(files[name]) for name in NAMES} == {experiment_of(file) for file in files.values()}

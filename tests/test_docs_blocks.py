@@ -33,7 +33,7 @@ from PIL import Image
 from pipeline.errors import PipelineError, SettingsError
 from pipeline.settings import SECTIONS
 from pipeline.settings.schema import Setting, settings_of
-from tasks.config_files import experiment_files
+from tasks.config_files import experiments
 from tasks.settings import check_command_line
 
 OMITTED = {PROJECT / "docs" / "LOG.md", PROJECT / "docs" / "changelog.md"}
@@ -183,7 +183,7 @@ def ours(words: Sequence[str]) -> list[list[str]] | None:
 
 
 def problems_of(block: Block, page: str, folder: Path) -> Iterator[str]:
-    experiments = {*experiment_files(PROJECT / "experiments"), *re.findall(r"experiments/(\w+)\.ini", page)}
+    known_experiments = {*experiments(), *re.findall(r"experiments/(\w+)\.ini", page)}
     if block.language == "indented":
         yield "an indented block: use a fence with its language"
     if block.language in SETTINGS:
@@ -213,7 +213,7 @@ def problems_of(block: Block, page: str, folder: Path) -> Iterator[str]:
                 yield f"{line}: no test runs it. Give the reason before the block: <!-- not run: REASON -->"
         named = [word.partition("=")[2] for word in words if word.startswith(("EXPERIMENT=", "--experiment="))]
         named += [name for flag, name in itertools.pairwise(words) if flag == "--experiment"]
-        unknown = {*" ".join(named).split()} - experiments
+        unknown = {*" ".join(named).split()} - known_experiments
         yield from (f"{line}: no experiment is called {name}" for name in sorted(unknown))
 
 

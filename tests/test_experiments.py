@@ -20,7 +20,7 @@ from tasks import config_files
 from tasks.config_files import (
     PUBLISHED,
     description,
-    experiment_files,
+    experiments,
     settings_in,
 )
 
@@ -31,7 +31,7 @@ def setup_module() -> None:
 
 
 FOLDER = PROJECT / "experiments"
-FILES, PUBLISHED_FILES = experiment_files(FOLDER), experiment_files(FOLDER, suffix=PUBLISHED)
+FILES, PUBLISHED_FILES = experiments(), experiments(PUBLISHED)
 
 
 def run(module, *args, **environment):

@@ -18,7 +18,7 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.optional_packages import install_command
-from tasks.config_files import experiment_files, settings_in
+from tasks.config_files import experiments, settings_in
 
 pytestmark = pytest.mark.slow
 
@@ -201,7 +201,7 @@ def test_settings_files_of_the_working_directory_override_those_of_the_wheel(ins
     (tmp_path / "experiments" / "mine.ini").write_text("# Mine too\n")
     assert settings(TENSORCRAFT_EXPERIMENT="flowers")[:2] == ["mnist_cnn", "7"]
     lines = installed.ok("tensorcraft", "experiments", cwd=tmp_path).splitlines()
-    assert {line.split()[0] for line in lines} == {*experiment_files(PROJECT / "experiments"), "mine"}
+    assert {line.split()[0] for line in lines} == {*experiments(), "mine"}
     unknown = installed("tensorcraft", "status", "--experiment", "minne", cwd=tmp_path)
     assert unknown.returncode == 2
     assert "Did you mean 'mine'?" in unknown.stderr

@@ -5,13 +5,12 @@ import shutil
 import subprocess
 
 import pytest
-from luigi_process import PROJECT
 
 from pipeline.settings import SECTIONS
 from pipeline.settings.schema import settings_of
 from pipeline.settings.training import MODELS
 from tasks.__main__ import COMMANDS
-from tasks.config_files import experiment_files
+from tasks.config_files import experiments
 
 MOST_SECONDS = 0.3
 # As bash calls the function of a command for the word before the cursor.
@@ -53,7 +52,7 @@ def test_commands_flags_and_values_are_completed(scripts):
     assert words(scripts, "run", "--Train-epoc") == ["--Train-epochs"]
     assert words(scripts, "run", "--Train-device", "") == ["auto", "cpu", "gpu", "tpu"]
     assert set(words(scripts, "doctor", "--Train-model", "")) == {"auto", *MODELS.builtin}
-    assert set(words(scripts, "run", "--experiment", "")) == set(experiment_files(PROJECT / "experiments"))
+    assert set(words(scripts, "run", "--experiment", "")) == set(experiments())
     assert words(scripts, "completion", "f") == ["fish"]
 
 

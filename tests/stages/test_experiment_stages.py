@@ -16,7 +16,7 @@ from pipeline.problems import problem_of_records
 from pipeline.settings.data import OF_FILES, SourceSettings
 from pipeline.settings.training import TrainSettings
 from pipeline.sources.tfds import Tfds
-from tasks.config_files import experiment_files, settings_in
+from tasks.config_files import experiments, settings_in
 
 
 def setup_module() -> None:
@@ -29,7 +29,7 @@ def setup_module() -> None:
     from pipeline.training.model import compiled_model
 
 
-FILES = experiment_files(PROJECT / "experiments")
+FILES = experiments()
 PREPARED = Path(os.environ.get("TFDS_DATA_DIR", "")).expanduser()
 # Where datasets lie that are folders of images, beside the prepared ones: the flowers by their archive's name.
 FOLDERS = {"tf_flowers": PREPARED.parent / "images" / "flower_photos"}
