@@ -10,7 +10,7 @@ import math
 import keras
 import numpy as np
 
-from pipeline.models.model import adapted_by, gives_logits
+from pipeline.models.model import adapted_by, convolution, gives_logits
 
 # The scale of the baseline CNN, at which bfloat16 represents every pixel exactly.
 _SCALE, _OFFSET = 1 / 64, -2
@@ -115,10 +115,7 @@ def _block(
 def _convolution(filters: int, name: str) -> keras.Layer:
     # PyTorch's default initializer, which the publication uses.
     initializer = keras.initializers.VarianceScaling(1 / 3, mode="fan_in", distribution="uniform")
-    # The normalization has a bias.
-    return keras.layers.Conv2D(
-        filters, 3, padding="same", use_bias=False, kernel_initializer=initializer, name=f"conv_{name}"
-    )
+    return convolution(filters, f"conv_{name}", kernel_initializer=initializer)
 
 
 def _normalization(name: str) -> keras.Layer:

@@ -14,7 +14,7 @@ def compact_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras
     layers = keras.layers
     stack = [rescaled()]
     for number, filters in enumerate((32, 64, 128, 128), start=1):
-        stack.append(convolution(filters, f"{number}"))
+        stack.append(convolution(filters, f"conv_{number}"))
         if number < 4:
             stack.append(layers.MaxPooling2D(2, padding="same", name=f"pool_{number}"))
         stack += normalized(f"{number}")

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.models.model import gives_logits
+from pipeline.models.model import convolution, gives_logits
 
 # Per stage: blocks, kernel side, strides of the first block, expansion of the channels, and filters.
 _STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112))
@@ -47,17 +47,18 @@ def efficientnet_lite0(image_shape: tuple[int, int, int], num_labels: int) -> ke
     x = layers.Rescaling(1 / 128, offset=-127 / 128, name="rescale")(images)
     if image_shape[-1] == 1:
         x = layers.Concatenate(name="repeat")([x, x, x])
-    x = _normalized(_convolution(32, 3, "stem_conv", strides=2)(x), "stem_bn")
+    x = _normalized(convolution(32, "stem_conv", strides=2)(x), "stem_bn")
     for name, kernel, strides, expansion, filters in _blocks():
         block = x
         if expansion > 1:
-            expand = _convolution(expansion * x.shape[-1], 1, f"{name}_expand_conv")
+            expand = convolution(expansion * x.shape[-1], f"{name}_expand_conv", kernel=1)
             block = _normalized(expand(block), f"{name}_expand_bn")
         depthwise = layers.DepthwiseConv2D(kernel, strides, padding="same", use_bias=False, name=f"{name}_dwconv")
         block = _normalized(depthwise(block), f"{name}_bn")
-        block = _normalized(_convolution(filters, 1, f"{name}_project_conv")(block), f"{name}_project_bn", relu=False)
+        project = convolution(filters, f"{name}_project_conv", kernel=1)
+        block = _normalized(project(block), f"{name}_project_bn", relu=False)
         x = layers.Add(name=f"{name}_add")([block, x]) if block.shape == x.shape else block
-    x = _normalized(_convolution(1280, 1, "top_conv")(x), "top_bn")
+    x = _normalized(convolution(1280, "top_conv", kernel=1)(x), "top_bn")
     x = layers.GlobalAveragePooling2D(name="avg_pool")(x)
     x = layers.Dropout(0.2, name="dropout")(x)
     return keras.Model(images, layers.Dense(num_labels, dtype="float32", name="logits")(x), name="efficientnet_lite0")
@@ -88,10 +89,6 @@ def _blocks() -> Iterator[tuple[str, int, int, int, int]]:
     for stage, (repeats, kernel, strides, expansion, filters) in enumerate(_STAGES, start=1):
         for letter in "abcd"[:repeats]:
             yield f"block{stage}{letter}", kernel, strides if letter == "a" else 1, expansion, filters
-
-
-def _convolution(filters: int, kernel: int, name: str, strides: int = 1) -> keras.layers.Layer:
-    return keras.layers.Conv2D(filters, kernel, strides, padding="same", use_bias=False, name=name)
 
 
 def _normalized(x: keras.KerasTensor, name: str, *, relu: bool = True) -> keras.KerasTensor:

@@ -6,6 +6,7 @@ With logits, the loss stays exact even if a probability would round to 0.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -54,9 +55,9 @@ def rescaled() -> keras.layers.Layer:
     return keras.layers.Rescaling(1 / 64, offset=-2, name="rescale")
 
 
-def convolution(filters: int, name: str, kernel: int = 3, strides: int = 1) -> keras.layers.Layer:
-    """Convolution without bias, because the normalization has one."""
-    return keras.layers.Conv2D(filters, kernel, strides, padding="same", use_bias=False, name=f"conv_{name}")
+def convolution(filters: int, name: str, kernel: int = 3, strides: int = 1, **options: Any) -> keras.layers.Layer:
+    """Convolution without bias, because the normalization has one. Keras's layer also gets the ``options``."""
+    return keras.layers.Conv2D(filters, kernel, strides, padding="same", use_bias=False, name=name, **options)
 
 
 def normalized(name: str) -> list[keras.layers.Layer]:
