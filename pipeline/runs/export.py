@@ -307,6 +307,7 @@ def _compare(
     thresholds: Sequence[float],
 ) -> dict:
     """Return the contents of export.json."""
+    answers_of = (lambda outputs: (outputs >= thresholds).astype(np.uint8)) if thresholds else problem.answers
     count = test.split.num_examples
     forms, predictors = {}, {}
     (examples, _) = next(test.evaluation().as_numpy_iterator())
@@ -322,7 +323,7 @@ def _compare(
     for inputs, labels in test.evaluation().as_numpy_iterator():
         expected = loaded.probabilities(inputs)
         for title, predict in predictors.items():
-            _add(forms[title], predict(inputs), expected, labels, problem, thresholds)
+            _add(forms[title], predict(inputs), expected, labels, answers_of)
     for form in forms.values():
         form["accuracy"] = form["accuracy"] / count if problem.metrics() else None
         form["agreement"] /= count
@@ -339,20 +340,9 @@ def _seconds(predict: Predict, examples: np.ndarray, size: int) -> float:
     return seconds / calls
 
 
-def _add(
-    form: dict[str, float],
-    pred: np.ndarray,
-    expected: np.ndarray,
-    labels: np.ndarray,
-    problem: Problem,
-    thresholds: Sequence[float] = (),
-) -> None:
-    answers, known = (
-        (outputs >= thresholds).astype(np.uint8) if thresholds else problem.answers(outputs)
-        for outputs in (pred, expected)
-    )
-    for name, others in (("accuracy", labels), ("agreement", known)):
-        equal = np.isclose(answers, others, rtol=0, atol=_TOLERANCE).reshape(len(labels), -1)
+def _add(form: dict, pred: np.ndarray, expected: np.ndarray, labels: np.ndarray, answers_of: Predict) -> None:
+    for name, others in (("accuracy", labels), ("agreement", answers_of(expected))):
+        equal = np.isclose(answers_of(pred), others, rtol=0, atol=_TOLERANCE).reshape(len(labels), -1)
         # The accuracy counts each of several labels. An example agrees as a whole, unless it is a text of many tokens.
         is_whole = name == "agreement" and pred.ndim == 2
         form[name] += float((equal.all(axis=1) if is_whole else equal.mean(axis=1)).sum())
