@@ -220,7 +220,7 @@ def format_experiments(report: Report) -> str:
 def _joined(parts: Iterable[str]) -> str:
     """Join the texts that are not empty by blank lines, except between list items, without headings of nothing."""
     text = "\n\n".join(filter(None, parts))
-    for level in (4, 3, 2):
+    for level in range(6, 1, -1):
         text = re.sub(rf"^#{{{level}}} .*\n+(?=#{{1,{level}}} |\Z)", "", f"{text}\n\n", flags=re.MULTILINE).rstrip()
     text = re.sub(r"^(- .*)\n\n(?=- )", r"\1\n", text, flags=re.MULTILINE)
     return text and f"{text}\n"
