@@ -295,7 +295,7 @@ def kind_at(path: str) -> str:
     if not {"folder": top.is_dir(), "table": is_file, "text_table": is_file, "": False}.get(kind, top.exists()):
         contents = {"folder": "one image", "table": "a table", "text_table": "a table"}.get(kind, "nothing usable")
         refuse(
-            *("Source", "path", "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
+            *("Source", "path", "a folder of images or UTF-8 text, a table, or another file (docs/how-to/own-data.md)"),
             *(path, f" It contains {contents}." if top.exists() else " It does not exist."),
         )
     return kind

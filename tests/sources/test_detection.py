@@ -97,7 +97,7 @@ def folder_of_a_table(top):
     ("write", "hint"),
     [
         (missing, "It does not exist."),
-        (one_image, "a folder of images or texts, a table, or another file (docs/how-to/own-data.md)"),
+        (one_image, "a folder of images or UTF-8 text, a table, or another file (docs/how-to/own-data.md)"),
         (document, "It contains nothing usable."),
         (empty_folder, "It contains nothing usable."),
         (folder_of_documents, "It contains nothing usable."),
