@@ -174,7 +174,8 @@ class Train(Stage, parameters=TrainSettings):
         if super().is_resolved() and (file := self._weights_to_download()):
             return Status(State.WAITING, (f"for {file.name}, which a run downloads to {file.parent}",))
         status = super().local_status()
-        if status.state not in (State.NEW, State.STALE) or self.is_forced():
+        # A run that is here has reasons of its own.
+        if status.state not in (State.NEW, State.STALE) or self.is_forced() or self.output().folder.is_dir():
             return status
         for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):
             with contextlib.suppress(DamagedArtifactError, KeyError, TypeError):

@@ -300,6 +300,17 @@ def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
     assert luigi.status("--Train-epochs", "6", *FAST[2:])["Train"]["reasons"] == ["epochs: 1 → 6"]
 
 
+def test_a_finished_run_with_a_checkpoint_keeps_its_own_reason(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    run = next((luigi.root / "runs").iterdir())
+    folder = luigi.root / "checkpoints" / run.name / "epoch-000001"
+    folder.mkdir(parents=True)
+    identity = {"run": read_manifest(run)["fingerprint"], "epoch": 1}
+    write_manifest(folder, stage="checkpoint", identity=identity, details={})
+    reasons = luigi.status(*FAST, "--Train-test-time-augmentation", "flip")["Train"]["reasons"]
+    assert reasons == ["test_time_augmentation: none → flip, which needs a new evaluation only"]
+
+
 def test_an_edit_makes_stale_the_stages_that_run_it(project):
     for name, old, new, stages, reason in (
         ("pipeline/models/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
