@@ -76,8 +76,8 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
 def code_digests(entry: str, user_modules: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """Digests of the code of ``entry`` and of every module of ``pipeline`` that it imports, directly or indirectly.
 
-    ``user_modules`` count too, with their imports of ``pipeline`` and of local modules (code_digest.py). Returns module →
-    top-level definition → digest. ``"<module>"`` is the digest of all other statements of a module.
+    ``user_modules`` count too, with their imports of ``pipeline`` and of local modules (code_digest.py). Returns module
+    → top-level definition → digest. ``"<module>"`` is the digest of all other statements of a module.
     """
     digests: dict[str, dict[str, str]] = {}
     packages = frozenset(module.partition(".")[0] for module in user_modules)
