@@ -383,6 +383,17 @@ def test_a_refused_address_ends_a_scheduled_run_at_once(tmp_path):
     assert not (tmp_path / "root" / "source").exists()
 
 
+def test_a_run_by_hand_needs_no_variable_with_the_address(tmp_path):
+    luigi = Luigi(tmp_path, tmp_path)
+    luigi.write_config("[Notify]\nwebhook_url = ${AN_ADDRESS_OF_THE_SCHEDULE}")
+    # The run ends where it would begin.
+    luigi.root.write_text("a file")
+    assert luigi.here("tasks", "Report").returncode == 6
+    scheduled = luigi.here("tasks", "Nightly")
+    assert scheduled.returncode == 2
+    assert "[Notify] webhook_url: Config refers to a nonexisting environment variable" in scheduled.stderr
+
+
 def test_a_refused_address_leaves_that_of_the_files():
     with scheduled.settings(["Nightly", "--Notify-webhook-url", "nonsense", "--Train-nonsense", "1"]):
         assert scheduled.Notify().webhook_url == ""
