@@ -124,7 +124,9 @@ class Table(ImageSource):
             table = pyarrow.parquet.read_table(self.path, columns=[name for _, name in wanted])
             cells = {name: table[name].cast(pyarrow.string()).fill_null("").to_pylist() for _, name in wanted}
             return [(setting, name, cells[name]) for setting, name in wanted]
-        except (OSError, UndecodableError, csv.Error, pyarrow.ArrowException) as error:
+        except UndecodableError as error:
+            self.refuse(f" {error.detail}.", "a table in UTF-8")
+        except (OSError, csv.Error, pyarrow.ArrowException) as error:
             self.refuse(f" {str(error).rstrip('.')}.", "a readable table")
 
     @classmethod

@@ -162,7 +162,11 @@ def test_a_missing_column_is_named_with_those_that_are_there(images, kind):
             "such as Latin-1 or Windows-1252. Save it in UTF-8",
         ),
         ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16"), "The file is in UTF-16. Save it in UTF-8."),
-        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16-le"), "The file is in UTF-16. Save it in UTF-8."),
+        (
+            "labels.csv",
+            "path,label\na.jpg,b\n".encode("utf-16-le"),
+            "labels.csv'. The file is in UTF-16. Save it in UTF-8.",
+        ),
         ("labels.csv", b"path;label\na.jpg;b\n", "'path;label' has semicolons."),
         ("labels.csv", b"path\tlabel\na.jpg\tb\n", "has tabs"),
         ("labels.csv", b"path;label;score\na.jpg;b;0,5\n", "has semicolons"),
