@@ -81,7 +81,8 @@ def _constant(value: int) -> tf.Tensor:
 class Window:
     """Source of each pixel, as ``rows`` int32 (batch, height) and ``columns`` int32 (batch, width).
 
-    If ``outside`` is true, a source may be -1, outside the image. These pixels become gray.
+    Operations that only move pixels are combined, and one gather applies them. If ``outside`` is true, a source may be
+    -1, outside the image. These pixels become gray.
     """
 
     rows: tf.Tensor

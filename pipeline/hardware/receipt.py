@@ -22,6 +22,7 @@ from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL,
 from pipeline.optional_packages import installed_version
 from pipeline.settings.training import TrainSettings
 
+# Device names may be wrong, and an accelerator that is as fast as its host's CPU may be that CPU.
 # Only a ratio near 1 is suspicious, because an accelerator may be slower than its host, such as a T4 with 64 cores. In
 # 60 probes of a host against itself (2 cores, load 3 to 10), the mean ratio was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5

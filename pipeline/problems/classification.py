@@ -1,7 +1,7 @@
 """Predictions and metrics of classifiers of any examples, as files, so that the report needs no records.
 
-The functions from ``steps`` on concern one label. There, ``labels`` are bool and ``probabilities`` float (examples,).
-Equal probabilities are one step of a curve.
+Views of images are for test-time augmentation. The functions from ``steps`` on concern one label. There, ``labels`` are
+bool and ``probabilities`` float (examples,). Equal probabilities are one step of a curve.
 """
 
 import csv

@@ -218,7 +218,7 @@ def format_experiments(report: Report) -> str:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """Join the texts that are not empty by blank lines, except between list items, without headings of nothing."""
+    """Join the texts by blank lines, except between list items. Leave out empty texts and headings without contents."""
     text = "\n\n".join(filter(None, parts))
     for level in range(6, 1, -1):
         text = re.sub(rf"^#{{{level}}} .*\n+(?=#{{1,{level}}} |\Z)", "", f"{text}\n\n", flags=re.MULTILINE).rstrip()

@@ -32,7 +32,7 @@ _MIN_ZEROS = 8
 
 
 class UndecodableError(ValueError):
-    """A file or a part of one is no usable image. ``reason`` is one of a few, and ``detail`` describes the file."""
+    """A file or a part of one is no usable image or text. ``reason`` is one of a few. ``detail`` describes the file."""
 
     def __init__(self, reason: str, detail: object = "") -> None:
         self.reason, self.detail = reason, str(detail)

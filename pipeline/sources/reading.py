@@ -23,7 +23,7 @@ from pipeline.sources.files import read_index
 from pipeline.sources.image_files import UndecodableError, encode_plain, stored_bytes
 from pipeline.sources.source import SOURCES, Location, SourceInfo
 
-# Images, and texts or windows of one.
+# Number of images, and of texts or windows of a text, that are read at once.
 _BATCH, _TEXTS = 128, 4_096
 # Files that are decoded and made smaller. A batch takes as long as eight photographs at camera size.
 _SMALL_BATCH = 8

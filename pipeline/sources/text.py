@@ -202,7 +202,7 @@ def plain_text(content: bytes) -> str:
 
 
 def cleaned(content: bytes) -> bytes:
-    """Return ``plain_text`` in UTF-8 without ASCII white space around it. UndecodableError: nothing remains, too."""
+    """Return ``plain_text`` in UTF-8 without ASCII white space around it. UndecodableError: also if nothing remains."""
     if text := plain_text(content).encode().strip():
         return text
     raise UndecodableError("empty text")
