@@ -33,15 +33,15 @@ _NOT_REMOVED = "none removed. To remove them, repeat the command with --yes."
 @command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the state of each stage and the reasons for it."""
-    states, shared = {}, set()
-    for name, stage in by_name(stages).items():
-        features = stage.features() if isinstance(stage, Train) else None
-        # A finished run needs none.
-        is_needed = features and (features.folder.is_dir() or not stage.local_status().is_fresh)
-        # Several runs of a sweep may share them.
-        if is_needed and features.folder not in shared:
-            states[name.replace(stage.task_family, "Features", 1) if shared else "Features"] = features.status()
-            shared.add(features.folder)
+    states, listed, named = {}, set(), by_name(stages)
+    features = {name: one for name, stage in named.items() if isinstance(stage, Train) and (one := stage.features())}
+    is_shared = len({one.folder for one in features.values()}) == 1
+    for name, stage in named.items():
+        one = features.get(name)
+        # A finished run needs none, and several runs of a sweep may share them.
+        if one and one.folder not in listed and (one.folder.is_dir() or not stage.local_status().is_fresh):
+            states["Features" if is_shared else name.replace(stage.task_family, "Features", 1)] = one.status()
+            listed.add(one.folder)
         states[name] = stage.status()
     if not states["Source"].is_available:
         Source().check_files()

@@ -17,6 +17,10 @@ def test_features_that_several_runs_share_are_listed_once(first_run):
     ]
     states = first_run.status(*FAST, *args, "--Report-seeds", "[0,1]")
     assert [*states] == ["Source", "Records", "Features", "Train seed 0", "Train seed 1", "Report"]
+    states = first_run.status(*FAST, *args, "--Report-precisions", "[float32,bfloat16]")
+    each = ["Features precision float32", "Train precision float32"]
+    each += ["Features precision bfloat16", "Train precision bfloat16"]
+    assert [*states] == ["Source", "Records", *each, "Report"]
 
 
 @pytest.mark.slow
