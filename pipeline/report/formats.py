@@ -154,7 +154,7 @@ def is_fallback(run: "Entry") -> bool:
 
 
 def has_groups(run: "Entry") -> bool:
-    """Return whether test examples of a group depend on each other. Errors that count them singly are too small."""
+    """Return whether test examples form groups of dependent ones. Errors that count single examples are too small."""
     return run.division is not None and run.division.by == "group"
 
 

@@ -77,7 +77,7 @@ class Report:
         return next(row for row in self.scenarios if any(one is run for one in row.runs))
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
-        """Return base64 PNGs of a run by kind, {} except for the first requested runs. Only the page shows them."""
+        """Return base64 PNGs by kind of the best run or one of the first requested runs, {} for others."""
         return self._pictures.get(id(run), {})
 
     def predictions_of(self, run: Run) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 from pipeline.errors import refuse
 from pipeline.settings.schema import NOT_IN_IDENTITY, SECRET, Settings, integer, one_of, text
 
-#: It is also the name of a folder beside folders that are named by a date.
+#: Pattern of the name of an experiment. It is also the name of a folder beside folders that are named by a date.
 EXPERIMENT_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")

@@ -145,7 +145,7 @@ class Table(ImageSource):
         return []
 
     def _columns_of_text(self, delimiter: str) -> list[tuple[str, str, list[str]]]:
-        # Names another encoding. The text is read again in parts, which need less memory.
+        # This refuses another encoding by its name. The text is read again in parts, which need less memory.
         decode_text(self.path.read_bytes())
         # Texts may be longer than the limit of the library.
         csv.field_size_limit(_MAX_CELL)
