@@ -21,6 +21,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline import errors, machine, progress
@@ -241,14 +243,24 @@ def close_child() -> None:
 
 def to_json(value: Any) -> str:
     """Serialize a value to JSON on one line. Paths become strings, dataclasses and pydantic models become objects."""
-    # This import takes time that most commands can save.
-    from pydantic_core import to_jsonable_python
+    return json.dumps(value, default=_as_plain_data)
 
-    return json.dumps(value, default=lambda one: to_jsonable_python(one, by_alias=False, fallback=dict))
+
+def _as_plain_data(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"Cannot serialize {type(value).__name__} to JSON: {value!r:.80}")
 
 
 def of_class(kind: type[_T], value: Any) -> _T:
     """Convert JSON data of ``to_json`` to an object of a class."""
+    # This import takes time that most commands can save.
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind).validate_python(value)
