@@ -9,7 +9,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import shtab
 from packaging.requirements import Requirement
 
 from pipeline.artifacts.publish import free_bytes, require_space
@@ -146,6 +145,8 @@ def completion(parser: Parser, argv: Sequence[str]) -> int:
     help = 'the shell, which reads it with: eval "$(tensorcraft completion bash)"'
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help=help)
     shell = parser.parse_args(argv).shell
+    import shtab
+
     whole = argparse.ArgumentParser("tensorcraft")
     commands = whole.add_subparsers()
     for name in COMMANDS:
@@ -159,6 +160,9 @@ class _Flags(Parser):
     """The arguments of a command, and the settings if it takes them."""
 
     def __init__(self, name: str, command: Callable[[Parser, Sequence[str]], int]) -> None:
+        # Imported here, so that doctor can name this package if it is absent.
+        import shtab
+
         super().__init__(name, "")
         # The command parses its arguments when it has declared them.
         with contextlib.suppress(StopIteration):

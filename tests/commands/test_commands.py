@@ -511,3 +511,9 @@ def test_a_package_of_a_wrong_version_is_named(monkeypatch):
         SettingsError, match=r"keras>=3.* is required, but 1.0 is installed.*luigi.*no version is installed"
     ):
         setup.check_packages()
+
+
+def test_doctor_is_there_without_the_package_of_another_command():
+    code = "import sys; sys.modules['shtab'] = None; from tasks.commands import COMMANDS; COMMANDS.load('doctor')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
