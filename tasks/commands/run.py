@@ -89,10 +89,12 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
         # No stage reads these, and each refuses invalid ones. Other runs may lack the variable with the address.
         for section in ("Notify", "Metrics") if any("Nightly" in word for word in arguments) else ():
             Register.get_task_cls(section)()
+        has_remote = bool(Storage().remote)
     try:
         luigi.retcodes.run_with_retcodes(arguments)
     except SystemExit as ended:
-        if ended.code == 0:
+        # Parsing the command line again takes as long as a twentieth of a run with nothing to do.
+        if ended.code == 0 and has_remote:
             with in_force(arguments):
                 remote_cache.put_pending()
         raise
