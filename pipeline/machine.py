@@ -1,4 +1,4 @@
-"""Processor and accelerators of the host, cores and memory granted to this process, and variables that affect speed."""
+"""Processor and accelerators of the host, and cores and memory granted to this process, from files of Linux."""
 
 import math
 import os
@@ -28,19 +28,6 @@ _REPORTED_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", 
 
 # Instruction sets with which TensorFlow 2.21 enables oneDNN by itself.
 _ONEDNN_CPU_FLAGS = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
-# Prefixes of variables of kernels, threads, compilers and matmul precision.
-_COMPUTATION = (
-    *("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "XLA_FLAGS"),
-    *("TF_CUDNN_", "TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "LIBTPU_INIT_ARGS"),
-    *("OMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_NUM_THREADS", "JAX_"),
-)
-# Variables of JAX's placement, logs and caches.
-_NOT_COMPUTATION = ("JAX_PLATFORM", "JAX_COORDINATOR_", "JAX_COMPILATION_CACHE_", "JAX_TRACEBACK_")
-# Variables that change memory or placement only. The receipt lists them as evidence.
-_EVIDENCE = (
-    *("JAX_PLATFORMS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR"),
-    "TF_FORCE_GPU_ALLOW_GROWTH",
-)
 
 
 def cpu_model() -> str:
@@ -60,17 +47,6 @@ def onednn_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """
     flags, name = cpu_flags(), "TF_ENABLE_ONEDNN_OPTS"
     return {name: "1"} if "avx2" in flags and not flags & _ONEDNN_CPU_FLAGS and name not in environment else {}
-
-
-def computation_flags(environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that change the computation or its speed."""
-    names = (name for name in sorted(environment) if name.startswith(_COMPUTATION))
-    return {name: environment[name] for name in names if not name.startswith(_NOT_COMPUTATION)}
-
-
-def flags(environment: Mapping[str, str]) -> dict[str, str]:
-    """``computation_flags``, plus variables that change memory or placement."""
-    return computation_flags(environment) | {name: environment[name] for name in _EVIDENCE if name in environment}
 
 
 def granted_cores() -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline import machine
 from pipeline.errors import message
 from pipeline.hardware.placement import Placement, choose_precision, place
-from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, OPERATIONS, SIZE, TF32, Runtime
+from pipeline.hardware.runtime import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, OPERATIONS, SIZE, TF32, Runtime, flags
 from pipeline.optional_packages import installed_version
 from pipeline.settings.training import TrainSettings
 
@@ -55,7 +55,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         "placement": {**runtime.observe(placement.strategy), "observed": "probe"},
         "probe": measure(runtime, effective, precision),
         "host": machine.describe(),
-        "flags": machine.flags(os.environ),
+        "flags": flags(os.environ),
         "effective_device": effective,
         "processes": [],
     }

@@ -1,8 +1,11 @@
-"""Interface of a backend, which ``tensorflow.py`` and ``jax.py`` implement, and the causes of unavailable devices."""
+"""Interface of a backend, which ``tensorflow.py`` and ``jax.py`` implement.
+
+It also lists the variables that change a computation, and the causes of unavailable devices.
+"""
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +36,19 @@ _PATTERNS = {
     "gpu_libraries": r"sees none",
     "gpu_jax": r"instances of gpu are present|Unable to initialize backend 'cuda'|Unknown backend cuda",
 }
+# Prefixes of variables of kernels, threads, compilers and matmul precision.
+_COMPUTATION = (
+    *("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "XLA_FLAGS"),
+    *("TF_CUDNN_", "TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "LIBTPU_INIT_ARGS"),
+    *("OMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_NUM_THREADS", "JAX_"),
+)
+# Variables of JAX's placement, logs and caches.
+_NOT_COMPUTATION = ("JAX_PLATFORM", "JAX_COORDINATOR_", "JAX_COMPILATION_CACHE_", "JAX_TRACEBACK_")
+# Variables that change memory or placement only. The receipt lists them as evidence.
+_EVIDENCE = (
+    *("JAX_PLATFORMS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR"),
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+)
 
 
 class Runtime(Protocol):
@@ -103,6 +119,17 @@ class Runtime(Protocol):
 
     def profile(self, folder: Path) -> AbstractContextManager:
         """Context that writes a trace for TensorBoard."""
+
+
+def computation_flags(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that change the computation or its speed."""
+    names = (name for name in sorted(environment) if name.startswith(_COMPUTATION))
+    return {name: environment[name] for name in names if not name.startswith(_NOT_COMPUTATION)}
+
+
+def flags(environment: Mapping[str, str]) -> dict[str, str]:
+    """``computation_flags``, plus variables that change memory or placement."""
+    return computation_flags(environment) | {name: environment[name] for name in _EVIDENCE if name in environment}
 
 
 def explain(device: str, error: BaseException) -> HardwareMismatchError:

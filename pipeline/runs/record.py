@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.machine import computation_flags
+from pipeline.hardware.runtime import computation_flags
 from pipeline.runs.validation import Count, Number, Object, Untrusted, checked, read_text, renamed
 
 RECORD_NAME = "run.json"

@@ -18,7 +18,7 @@ from pipeline.augmentation import Augmentation
 from pipeline.errors import plural, refuse
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
-from pipeline.machine import computation_flags
+from pipeline.hardware.runtime import computation_flags
 from pipeline.models.build import has_depthwise_convolutions, kind_of_outputs
 from pipeline.models.cpu_kernels import without_fast_kernels
 from pipeline.problems import problem_of_records

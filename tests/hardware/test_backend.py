@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from pipeline import machine
+from pipeline.artifacts.fingerprint import code_digests
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware import placement
+from pipeline.hardware import placement, runtime
 from pipeline.settings.training import TrainSettings
 
 
@@ -96,5 +97,10 @@ def test_only_variables_of_the_computation_are_recorded():
     computing |= {"TF_NUM_INTRAOP_THREADS": "1", "NVIDIA_TF32_OVERRIDE": "1", "TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
     placing = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}
     others = {"HOME": "/root", "JAX_COORDINATOR_ADDRESS": "h:1", "JAX_COMPILATION_CACHE_DIR": "/c", "OMPI_RANK": "0"}
-    assert machine.computation_flags(computing | placing | others) == computing
-    assert machine.flags(computing | placing | others) == computing | placing
+    assert runtime.computation_flags(computing | placing | others) == computing
+    assert runtime.flags(computing | placing | others) == computing | placing
+
+
+@pytest.mark.parametrize(("entry", "depends"), [("sources", False), ("shards.job", False), ("training.train", True)])
+def test_an_edit_of_these_variables_rebuilds_no_data(entry, depends):
+    assert any("computation_flags" in names for names in code_digests(f"pipeline.{entry}").values()) == depends
