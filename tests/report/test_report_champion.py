@@ -335,6 +335,21 @@ def test_a_diverged_run_whose_file_has_the_mean_in_place_of_nan_is_worse(retrain
     assert "One of them is not finite. The newest run is worse (p = 0)." in failures[1]
 
 
+@pytest.mark.parametrize("diverged", [{"used"}, {"newest"}, {"used", "newest"}], ids=["used", "newest", "both"])
+def test_a_diverged_classifier_is_worse_although_it_is_more_often_right(runs, diverged):
+    """Its file has the first label for every example, which may be the most frequent one."""
+    folders = runs(*(set() if name in diverged else set(range(45)) for name in ("used", "newest")))
+    for folder in folders:
+        if folder.name in diverged:
+            file = folder / "run.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"test_loss": None}))
+    report = judged(folders)
+    assert report.gate.passed == (diverged == {"used"})
+    sentence = {1: "One of them is not finite. ", 2: "because neither has a finite loss"}[len(diverged)]
+    assert sentence in str(report.comparison)
+    assert ("The newest run is worse (p = 0)" in str(report.comparison)) == (diverged == {"newest"})
+
+
 @pytest.mark.parametrize("unusable", [float("nan"), 1e200], ids=["nan", "infinite"])
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_a_run_with_a_loss_that_is_not_finite_is_worse_than_one_with_a_finite_loss(make_run, unusable):

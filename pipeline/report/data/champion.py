@@ -136,7 +136,7 @@ def _compare(champion: Run, newest: Run, before: Answers, after: Answers) -> Com
     sign = 1 if results_of(newest.problem).ranking.metric == "test_accuracy" else -1
     # The predictions of a diverged model are replaced in its files.
     before, after = (
-        replace(one, values=one.values + np.nan) if sign == -1 and run.test_loss is None else one
+        replace(one, values=one.values + np.nan) if run.test_loss is None else one
         for run, one in ((champion, before), (newest, after))
     )
     if not any(np.isfinite(one.values).all() for one in (before, after)):

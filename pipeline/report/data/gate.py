@@ -1,8 +1,8 @@
 """Gate that checks whether the requested runs meet the thresholds of the settings.
 
-A run counts only with the requested data on the requested device. Skipped runs, placeholder data and fallback devices
-fail the gate. A drop of the accuracy does not fail it if too few comparable runs exist to estimate the noise. The
-report then lists the run as not judged.
+A run counts only with a finite test loss, and with the requested data on the requested device. Skipped runs,
+placeholder data and fallback devices fail the gate. A drop of the accuracy does not fail it if too few comparable runs
+exist to estimate the noise. The report then lists the run as not judged.
 """
 
 from collections.abc import Iterator, Sequence
