@@ -307,6 +307,16 @@ def test_two_runs_with_the_same_losses_have_an_interval_without_width(make_run):
     assert judged(folders).comparison.interval == [0, 0]
 
 
+@pytest.mark.parametrize("by", ["group", "key"])
+def test_the_intervals_of_numbers_of_grouped_images_are_called_too_narrow(make_run, tmp_path, by):
+    division = {"by": by, "test_share": 0.2, "validation_share": None}
+    folder = make_run(problem="regression", fingerprint=NEWEST, division=division)
+    write_values(folder, np.eye(2), np.eye(2), REGRESSION)
+    page = render([folder], tmp_path / "out", [NEWEST])["report.md"]
+    assert "They are too narrow for few images or a few large errors." in page
+    assert ("of a group depend on each other, so the intervals are too narrow." in page) == (by == "group")
+
+
 def compared_losses(make_run, before, after, examples=12):
     """The report of two runs on these examples, one of whose predictions has these values."""
     folders = []

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import EPOCH, RUN, render, run_of, write_evaluation, write_predictions
+from report_runs import EPOCH, RUN, render, report_of, run_of, write_evaluation, write_predictions
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import DamagedArtifactError
@@ -204,12 +204,17 @@ def test_many_labels_are_listed_by_what_is_taken_for_what(make_run, tmp_path):
     assert len(page.encode()) < 200_000
 
 
-def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
+@pytest.mark.parametrize(("requested", "pictured", "named"), [(0, 1, 1), (1, 2, 2), (5, 3, 5)])
+def test_the_best_run_and_the_first_requested_ones_have_pictures(make_run, tmp_path, requested, pictured, named):
     names = [f"{n:064x}" for n in range(5)]
-    folders = [write_evaluation(make_run(f"run{n}", fingerprint=name)) for n, name in enumerate(names)]
-    page = render(folders, tmp_path / "out", current=names)["report.html"]
-    assert page.count('alt="test image 7') == 3
-    assert page.count("<small>test image 7<") == 5
+    changes = [{"fingerprint": name, "epochs": n + 1, "test_accuracy": 0.5 + n / 10} for n, name in enumerate(names)]
+    folders = [write_evaluation(make_run(f"run{n}", **change)) for n, change in enumerate(changes)]
+    report = report_of(folders, names[:requested])
+    found = {run.fingerprint for run in report.runs if report.pictures_of(run)}
+    assert found == {names[-1], *names[: min(requested, 2)]}
+    page = render(folders, tmp_path / "out", current=names[:requested])["report.html"]
+    assert page.count('alt="test image 7') == len(found) == pictured
+    assert page.count("<small>test image 7<") == named
 
 
 @pytest.mark.parametrize(
