@@ -35,7 +35,16 @@ from tasks import remote_cache
 from tasks.commands import A_RUN, Parser, not_empty, run_folder
 from tasks.data import Records
 from tasks.process import console, interrupt
-from tasks.settings import Storage, child_command, in_force, require_scheduler, root_folder, words_and_flags
+from tasks.settings import (
+    Metrics,
+    Notify,
+    Storage,
+    child_command,
+    in_force,
+    require_scheduler,
+    root_folder,
+    words_and_flags,
+)
 from tasks.train import Train
 
 if TYPE_CHECKING:
@@ -87,8 +96,8 @@ def _run(parser: Parser, argv: Sequence[str], task: str) -> int:
             return 0
         require_scheduler()
         # No stage reads these, and each refuses invalid ones. Other runs may lack the variable with the address.
-        for section in ("Notify", "Metrics") if any("Nightly" in word for word in arguments) else ():
-            Register.get_task_cls(section)()
+        if any(word.rpartition("=")[2] == "Nightly" for word in arguments):
+            Notify(), Metrics()
         has_remote = bool(Storage().remote)
     try:
         luigi.retcodes.run_with_retcodes(arguments)

@@ -388,7 +388,7 @@ def test_a_run_by_hand_needs_no_variable_with_the_address(tmp_path):
     luigi.write_config("[Notify]\nwebhook_url = ${AN_ADDRESS_OF_THE_SCHEDULE}")
     # The run ends where it would begin.
     luigi.root.write_text("a file")
-    assert luigi.here("tasks", "Report").returncode == 6
+    assert luigi.here("tasks", "Report", "--Experiment-name", "AsNightly").returncode == 6
     scheduled = luigi.here("tasks", "Nightly")
     assert scheduled.returncode == 2
     assert "[Notify] webhook_url: Config refers to a nonexisting environment variable" in scheduled.stderr
