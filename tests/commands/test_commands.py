@@ -517,3 +517,28 @@ def test_doctor_is_there_without_the_package_of_another_command():
     code = "import sys; sys.modules['shtab'] = None; from tasks.commands import COMMANDS; COMMANDS.load('doctor')"
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "variables", "words"),
+    [
+        ("pipeline", ["FORCE=Train"], "run --Force-stage Train"),
+        ("pipeline", ["FORCE=1", "ARGS=--Train-epochs 1"], "run --Force-stage Source --Train-epochs 1"),
+        ("nightly", ["FORCE=1", "DATE=2026-11-20"], "nightly --date 2026-11-20 --Force-stage Source"),
+        ("train-local", [], "train-local --processes 2"),
+        ("train-local", ["PROCESSES=3"], "train-local --processes 3"),
+        ("clean-stale", [], "clean-stale"),
+        ("clean-stale", ["YES=1"], "clean-stale --yes"),
+        ("clean-stale", ["REMOTE=1"], "clean-stale --remote"),
+        ("predict", ["IMAGES=my photos", "OUTPUT=out"], 'predict "my photos" --output "out"'),
+        ("predict", ["TEXTS=notes", "MODEL=best"], 'predict "notes" --model "best" --output "predictions"'),
+    ],
+)
+def test_make_passes_its_variables_to_the_command(target, variables, words):
+    """Those of the table in docs/reference/commands.md."""
+    installed = [f"--old-file={name}" for name in ("setup", ".venv/bin/.installed-optional")]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    make = ["make", "--dry-run", *installed, target, *variables]
+    done = subprocess.run(make, env=own, capture_output=True, text=True, check=True, cwd=PROJECT)
+    (line,) = [line for line in done.stdout.splitlines() if "-m tasks" in line]
+    assert " ".join(line.partition("-m tasks ")[2].rstrip(";\\").split()) == words
