@@ -541,4 +541,4 @@ def test_make_passes_its_variables_to_the_command(target, variables, words):
     make = ["make", "--dry-run", *installed, target, *variables]
     done = subprocess.run(make, env=own, capture_output=True, text=True, check=True, cwd=PROJECT)
     (line,) = [line for line in done.stdout.splitlines() if "-m tasks" in line]
-    assert " ".join(line.partition("-m tasks ")[2].rstrip(";\\").split()) == words
+    assert " ".join(line.partition("-m tasks ")[2].rstrip("; \\").split()) == words
