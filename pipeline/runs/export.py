@@ -258,8 +258,9 @@ def export(
                 f"[Export] formats: {exporter.title} could not convert {loaded.record.model} ({type(error).__name__}). "
                 "Choose other formats, or change the model. The log of the stage has the reason."
             ) from error
-    facts = _compare(folder, exporters, loaded, test, problem_of_records(manifest), read_thresholds(run))
-    facts["model"] = _description(run, manifest, job)
+    described = _description(run, manifest, job)
+    thresholds = described.get("thresholds", ())
+    facts = _compare(folder, exporters, loaded, test, problem_of_records(manifest), thresholds) | {"model": described}
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
