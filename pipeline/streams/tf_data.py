@@ -85,8 +85,8 @@ class InputStream:
         rows = slice(rank * size // processes, (rank + 1) * size // processes)
         is_mixed = augmentation is not None and augmentation.mixes
         # Mixup pairs examples of different processes, so it needs all rows.
-        options = {"rows": slice(None) if is_mixed else rows}
-        options["change"] = partial(augmentation.change, epoch) if augmentation else None
+        change = partial(augmentation.change, epoch) if augmentation else None
+        options = {"rows": slice(None) if is_mixed else rows, "change": change}
         if self._examples is not None:
             # The omitted examples differ between epochs.
             order = epoch_order(self.split.num_examples, self.seed, epoch)[: self.steps_per_epoch * size]
