@@ -358,6 +358,8 @@ def test_a_diverged_classifier_is_worse_although_it_is_more_often_right(runs, di
     sentence = {1: "One of them is not finite. ", 2: "because neither has a finite loss"}[len(diverged)]
     assert sentence in str(report.comparison)
     assert ("The newest run is worse (p = 0)" in str(report.comparison)) == (diverged == {"newest"})
+    # The labels of replaced predictions say nothing.
+    assert not report.comparison.labels
 
 
 @pytest.mark.parametrize("unusable", [float("nan"), 1e200], ids=["nan", "infinite"])

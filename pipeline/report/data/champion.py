@@ -61,7 +61,8 @@ class Difference:
 class Comparison:
     """The newest run and the run in use. Without a ``total``, ``obstacle`` is the reason, which ``is_expected`` or not.
 
-    ``interval`` bounds a finite total difference with a confidence of 90%. ``labels`` begins with the least p value.
+    ``interval`` bounds the total difference with a confidence of 90%. ``labels`` begins with the least p value. Both
+    are empty if the difference is not finite.
     """
 
     newest: Run
@@ -142,9 +143,10 @@ def _compare(champion: Run, newest: Run, before: Answers, after: Answers) -> Com
     if not any(np.isfinite(one.values).all() for one in (before, after)):
         return Comparison(newest, champion, "neither has a finite loss")
     gains = after.values.astype(float) - before.values
-    total = _difference("", before.values, after.values, sign)
-    interval = interval_of(gains, is_share=sign == 1) if np.isfinite(gains).all() else ()
-    labels = [_difference(name, before.labels[name], right) for name, right in after.labels.items() if len(right)]
+    total, interval, labels = _difference("", before.values, after.values, sign), (), []
+    if np.isfinite(gains).all():
+        interval = interval_of(gains, is_share=sign == 1)
+        labels = [_difference(name, before.labels[name], right) for name, right in after.labels.items() if len(right)]
     labels.sort(key=lambda one: one.p_value)
     # Holm's correction.
     p_values = np.maximum.accumulate([one.p_value * (len(labels) - rank) for rank, one in enumerate(labels)]).clip(0, 1)
