@@ -73,6 +73,17 @@ def test_a_column_without_a_value_and_a_section_without_blocks_are_not_rendered(
         assert "Toys" not in text, kind
 
 
+def test_markdown_has_no_heading_without_contents_at_any_depth(rendered):
+    def fold(summary, *inner):
+        return blocks.Box("fold", inner, summary, is_open=True)
+
+    # Markdown lists the mistakes of a gallery.
+    without_mistakes = blocks.Gallery([blocks.Picture("", "right")])
+    made = fold("one", fold("two", fold("three", without_mistakes))), fold("four", fold("five", blocks.Text("text")))
+    headings = re.findall("^#+ .*", rendered(*made)["markdown"], re.MULTILINE)
+    assert headings == ["# TensorCraft training report", "## Toys", "### four", "#### five"]
+
+
 def test_the_alternative_text_of_a_chart_is_its_caption_with_its_data(rendered):
     chart = blocks.Chart("Length by name", data=["a: 1", "b: 2", "c: 3"], note="In metres.", shares=[0.5, 0.5])
     texts = rendered(chart)
