@@ -8,6 +8,7 @@ import pytest
 
 from pipeline import sources
 from pipeline.errors import DamagedArtifactError, SettingsError
+from pipeline.records.features import Feature
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.splits import split_sizes
@@ -76,6 +77,19 @@ def test_each_character_but_the_first_is_predicted_once(write, tmp_path):
     np.testing.assert_array_equal(windows[:, 1:].ravel(), tokens[1 : 1 + windows[:, 1:].size])
     np.testing.assert_array_equal(windows[1:, 0], windows[:-1, -1])
     np.testing.assert_array_equal(read(info, tmp_path / "source", "train", 3, 5), windows[3:5])
+
+
+@pytest.mark.parametrize("name", ["tokens", "notes", "text"])
+def test_a_sequence_of_any_origin_and_name_is_cut_and_read_from_the_artifact(tmp_path, name):
+    sequence = np.arange(200, dtype=np.uint8)
+    sequence.tofile(tmp_path / "train.tokens")
+    of_package = {"dataset": "songs", "origin": "package", "version": "1", "label_names": ()}
+    info = sources.SourceInfo(
+        **of_package, features={name: Feature((None,), "uint8")}, num_examples={"train": len(sequence)}
+    ).cut(RecordsSettings(sequence_length=16))
+    assert info.num_examples == {"train": 12}
+    (windows,) = read_batches(info, Location(artifact=str(tmp_path)), None, "train", 0, 12)
+    np.testing.assert_array_equal(windows[name], sequence[np.arange(12)[:, None] * 16 + np.arange(17)])
 
 
 @pytest.mark.parametrize("validation", [0.0, 0.25])
