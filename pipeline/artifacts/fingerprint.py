@@ -104,9 +104,9 @@ def differences(old_identity: Mapping, new_identity: Mapping) -> list[str]:
         version = "a later" if isinstance(schema, int) and schema > expected else "an earlier"
         sections, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
     # A setting may be a tuple, which is a list in the manifest.
-    present = json.loads(json.dumps({section: new_identity.get(section, {}) for section in sections}))
+    present = {**new_identity, "settings": json.loads(json.dumps(new_identity.get("settings", {})))}
     for section in sections:
-        for path, old, new in _changes(old_identity.get(section, {}), present[section]):
+        for path, old, new in _changes(old_identity.get(section, {}), present.get(section, {})):
             how = "added" if old is None else "removed" if new is None else "changed"
             name = _input_name(*path) if section == "upstream" else ".".join(path).removesuffix(".<module>")
             phrase = _PHRASES[section] if _is_readable(old) and _is_readable(new) else _CHANGE
