@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from pipeline.problems.image_classification import ImageClassification
+from pipeline.problems.image_values import Regression
+from pipeline.problems.next_token import NextToken
 
 
 def setup_module() -> None:
@@ -33,3 +35,18 @@ def test_several_labels_agree_as_a_whole_and_at_their_thresholds(threshold, agre
     tally = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
     export._add(tally, found, expected, labels, lambda outputs: (outputs >= [threshold] * 2).astype(np.uint8))
     assert tally == pytest.approx({"accuracy": 3 * accuracy, "agreement": 3 * agreement, "largest_difference": 0.2})
+
+
+def test_a_text_agrees_by_its_share_of_characters():
+    expected = np.eye(3)[[[0, 1, 2, 0]]]
+    tally = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
+    answers = NextToken().answers
+    export._add(tally, np.eye(3)[[[0, 1, 2, 1]]], expected, np.array([[0, 1, 1, 1]]), answers)
+    assert tally == {"accuracy": 0.75, "agreement": 0.75, "largest_difference": 1}
+
+
+def test_numbers_agree_if_each_differs_by_at_most_a_hundredth_of_its_deviation():
+    expected, found = np.zeros((3, 2)), np.array([[0.09, 0.9], [0.11, 0.9], [0.09, 1.1]])
+    tally = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
+    export._add(tally, found, expected, expected, Regression(means=(5.0, 5.0), deviations=(10.0, 100.0)).answers)
+    assert tally["agreement"] == 1
