@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import scipy
-import tensorflow as tf
 
 from pipeline.models.model import PROBABILITIES, as_probabilities, kind_trained_on
 from pipeline.problems.problem import PREDICTIONS_NAME, EvaluatedRun, Stream
 from pipeline.records.features import DUPLICATES_NAME, TEST_NAMES
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 CALIBRATION_BINS = 15
 MAX_MISTAKES = 24
@@ -57,10 +60,13 @@ class View:
     down: int = 0
     right: int = 0
 
-    def of(self, images: np.ndarray | tf.Tensor) -> np.ndarray | tf.Tensor:
+    def of(self, images: "np.ndarray | tf.Tensor") -> "np.ndarray | tf.Tensor":
         """Return this view of images (batch, height, width, channels). The identity view accepts any array."""
         if not (self.mirrored or self.down or self.right):
             return images
+        # A trained model is loaded with JAX alone, too.
+        import tensorflow as tf
+
         height, width = images.shape[1:3]
         rows, columns = _reflected(height, self.down), _reflected(width, self.right)
         return tf.gather(tf.gather(images, rows, axis=1), columns[::-1] if self.mirrored else columns, axis=2)

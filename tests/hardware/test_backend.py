@@ -1,5 +1,6 @@
 """Which backend trains: by the setting, the machine and what is installed, before anything heavy is imported."""
 
+import os
 import subprocess
 import sys
 
@@ -65,6 +66,13 @@ def test_the_choice_imports_neither_of_them():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_loader_of_models_needs_no_tensorflow_with_jax():
+    code = "import sys, pipeline.runs.load_model; print('tensorflow' in sys.modules)"
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_missing_driver_is_reported_without_loading_a_library(monkeypatch):
