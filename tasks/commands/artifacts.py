@@ -37,12 +37,12 @@ def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     features = {name: one for name, stage in named.items() if isinstance(stage, Train) and (one := stage.features())}
     is_shared = len({one.folder for one in features.values()}) == 1
     for name, stage in named.items():
-        one = features.get(name)
+        one, state = features.get(name), stage.status()
         # A finished run needs none, and several runs of a sweep may share them.
-        if one and one.folder not in listed and (one.folder.is_dir() or not stage.local_status().is_fresh):
+        if one and one.folder not in listed and (one.folder.is_dir() or not state.is_fresh):
             states["Features" if is_shared else name.replace(stage.task_family, "Features", 1)] = one.status()
             listed.add(one.folder)
-        states[name] = stage.status()
+        states[name] = state
     if not states["Source"].is_available:
         Source().check_files()
     if arguments.json:
