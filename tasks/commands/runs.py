@@ -40,7 +40,7 @@ from tasks.settings import Metrics, Storage, report_page, root_folder
 from tasks.stage import Stage, manifests_in
 from tasks.train import Train
 
-_HOST = "127.0.0.1"
+_HOST = LOOPBACK[0]
 _PAGE = f"/{layout.REPORT}/{layout.REPORT_PAGE}"
 
 _logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def send_head(self) -> BinaryIO | None:
         """Send the headers of a file of a report or a run. Return its contents, or None after an error."""
         # Another site may have changed the address of its name to this machine.
-        if self.headers["Host"] not in {f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")}:
+        if self.headers["Host"] not in {f"{name}:{self.server.server_port}" for name in LOOPBACK}:
             return self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
         url = urlsplit(self.path).path
         if url == "/":
